@@ -1,0 +1,37 @@
+# Each target does all of its own set-up: git, make and python3 are enough.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
+
+.PHONY: demo test check clean
+
+demo: $(VENV)/.core
+	@rm -rf demo-release
+	@$(BIN)/capemix synth --data digits --scheme cape --sites 10 --epsilon 10 --mixture 32 --samples 1000 --out demo-release
+	@$(BIN)/capemix evaluate demo-release --test digits
+
+test: $(VENV)/.all
+	$(BIN)/python -m pytest -n auto
+
+check: $(VENV)/.all
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+clean:
+	rm -rf $(VENV) demo-release
+
+$(VENV)/bin/python:
+	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "capemix needs Python 3.11 or newer")'
+	$(PYTHON) -m venv $(VENV)
+
+$(VENV)/.core: pyproject.toml | $(VENV)/bin/python
+	$(PIP) -e .
+	@touch $@
+
+# Dependency groups are read from pyproject.toml itself, so that an older pip will do.
+$(VENV)/.all: pyproject.toml $(VENV)/.core
+	$(PIP) -e '.[torch,flower,plot]' $$($(BIN)/python -c "import tomllib; g = tomllib.load(open('pyproject.toml', 'rb'))['dependency-groups']; print(' '.join(repr(r) for r in g['test'] + g['check']))" | tr -d "'")
+	@touch $@

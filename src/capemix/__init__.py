@@ -1,0 +1,60 @@
+"""Differentially private synthetic data from sites that may not pool their rows."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from capemix.api import Synthesizer, noisy_class_sizes, release_of, synthesize
+    from capemix.data import LabeledRows, open_data, partition
+    from capemix.errors import CapemixError, InputError
+    from capemix.guarantee import Guarantee
+    from capemix.plan import Plan, make_plan
+    from capemix.prepare.steps import PublicMap, SiteZScore
+    from capemix.release import Release, read_release
+
+_HOME = {
+    "Synthesizer": "api",
+    "noisy_class_sizes": "api",
+    "release_of": "api",
+    "synthesize": "api",
+    "LabeledRows": "data",
+    "open_data": "data",
+    "partition": "data",
+    "CapemixError": "errors",
+    "InputError": "errors",
+    "Guarantee": "guarantee",
+    "Plan": "plan",
+    "make_plan": "plan",
+    "PublicMap": "prepare.steps",
+    "SiteZScore": "prepare.steps",
+    "Release": "release",
+    "read_release": "release",
+}
+
+__all__ = [
+    "CapemixError",
+    "Guarantee",
+    "InputError",
+    "LabeledRows",
+    "Plan",
+    "PublicMap",
+    "Release",
+    "SiteZScore",
+    "Synthesizer",
+    "make_plan",
+    "noisy_class_sizes",
+    "open_data",
+    "partition",
+    "read_release",
+    "release_of",
+    "synthesize",
+]
+
+
+def __getattr__(name: str) -> Any:
+    """Import on first use, so that `import capemix` stays quick."""
+    if name not in _HOME:
+        raise AttributeError(f"module 'capemix' has no attribute {name!r}")
+    return getattr(import_module(f"capemix.{_HOME[name]}"), name)

@@ -1,0 +1,211 @@
+"""The one place that mints a Guarantee: from a query, the noise each view leaves, and delta."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from capemix.accounting.sampled import (
+    epsilon_pld,
+    epsilon_rdp,
+    lattice_sum_epsilon,
+    sampler_delta,
+)
+from capemix.accounting.theorem1 import Theorem1
+from capemix.guarantee import SEAL, Adversary, Guarantee, Status, ViewCost
+from capemix.queries import Relation, SumQuery
+
+SAMPLER_ERROR: Final = 2.0**-100
+"""Total-variation error per draw that a noise sampler may have; `randomness.tables` keeps it."""
+
+LATTICE: Final = "integer lattice, discrete Gaussian"
+ROUNDED: Final = "integer lattice, rounded Gaussian"
+REAL: Final = "floating point, Gaussian"
+
+COMMON_ASSUMPTIONS: Final = (
+    "one record per person, across all sites",
+    "the operating system's randomness is unpredictable",
+    "the class list and everything declared (ranges, class sizes) are public",
+    "no best-of-n reruns that are not counted",
+    "no timing side channel",
+)
+FEDERATED_ASSUMPTIONS: Final = (
+    "honest sites draw and add noise as told",
+    "the roster of sites was verified out of band: puppets count as colluders",
+    "whether a site drops out does not depend on its rows",
+)
+RING_ASSUMPTION: Final = "AES-256 and X25519 are hard to break (against the server)"
+GRAPH_ASSUMPTION: Final = "the peer graph was drawn from all sites' randomness"
+FIXED_SIZE_ASSUMPTION: Final = (
+    "declared class sizes are lower bounds at every site, and a record's class is public"
+)
+
+
+@dataclass(frozen=True)
+class NoisedSum:
+    """A query as it is carried out: what accounting must know of its noise.
+
+    ``view_multipliers``: for each view the noise that a record faces, over ``l2_norm_bound``.
+    ``site_sigma``: one site's noise in lattice units (None in real arithmetic); ``summands`` such
+    noises face a record. ``replacement_factor``: the largest change when a record is replaced,
+    over the norm bound.
+    """
+
+    query: SumQuery
+    view_multipliers: Mapping[str, float]
+    arithmetic: str
+    site_sigma: float | None
+    summands: int
+    replacement_factor: float = 2.0
+    graph_failure: float = 0.0
+
+    @property
+    def strongest(self) -> str:
+        return min(self.view_multipliers, key=self.view_multipliers.__getitem__)
+
+
+def sound_epsilon(noised: NoisedSum, multiplier: float, delta: float, relation: Relation) -> float:
+    """The bound that the sound accountant proves for one view; infinite where it proves none.
+
+    Delta first pays for the peer graph falling apart and for the samplers' distance from their
+    exact laws; integer-order RDP (or, for the rounded Gaussian, PLD) takes the rest.
+    """
+    query = noised.query
+    if multiplier <= 0.0:
+        return math.inf
+    if noised.arithmetic == REAL:
+        left = delta - noised.graph_failure
+        return _epsilon(noised, multiplier, left, relation) if left > 0 else math.inf
+    # Numbers drawn per row: its coordinates, a subset size, and indices at 2^-97 each.
+    per_row = query.width + 1 + 16 * max(64 + p.selected for p in query.participation)
+    drawn = query.rows * per_row
+    extra = 0.0
+    if noised.arithmetic == LATTICE and noised.site_sigma is not None:
+        coordinates = query.rows * query.width
+        extra = lattice_sum_epsilon(noised.site_sigma, noised.summands, coordinates)
+    left = (delta - noised.graph_failure) * (1 - 1e-6)
+    if left <= 0:
+        return math.inf
+    epsilon = _epsilon(noised, multiplier, left, relation) + extra
+    if sampler_delta(epsilon, drawn, noised.summands, SAMPLER_ERROR) <= 1e-6 * left:
+        return epsilon
+    # The samplers' part is not negligible: grant it half of delta, or prove nothing.
+    epsilon = _epsilon(noised, multiplier, left / 2, relation) + extra
+    within = sampler_delta(epsilon, drawn, noised.summands, SAMPLER_ERROR) <= left / 2
+    return epsilon if within else math.inf
+
+
+def _epsilon(noised: NoisedSum, multiplier: float, delta: float, relation: Relation) -> float:
+    participation = noised.query.participation
+    if noised.arithmetic == ROUNDED:
+        exact = epsilon_pld(participation, multiplier, delta, relation)
+        if exact is not None:
+            return exact
+    return epsilon_rdp(
+        participation,
+        multiplier,
+        delta,
+        relation,
+        replacement_factor=noised.replacement_factor,
+    )
+
+
+def mint_sound(
+    noised: NoisedSum,
+    *,
+    unit: float,
+    delta: float,
+    relation: Relation,
+    adversary: Adversary,
+    seeded: bool,
+    assumptions: tuple[str, ...] = (),
+    earlier: Guarantee | None = None,
+) -> Guarantee:
+    """The sound guarantee of one noised sum; ``unit`` is the norm bound in released units.
+
+    ``earlier`` is a release that this one was planned after: epsilons and deltas add (basic
+    composition holds for plans that depend on earlier outputs).
+    """
+    strongest = noised.strongest
+    base = noised.view_multipliers[strongest]
+    views = {
+        name: ViewCost(
+            noise=multiplier * unit,
+            noise_multiplier=multiplier,
+            epsilon=_plus(sound_epsilon(noised, multiplier, delta, relation), earlier),
+        )
+        for name, multiplier in noised.view_multipliers.items()
+    }
+    hockey_stick = (
+        epsilon_pld(noised.query.participation, base, delta, relation) if base > 0 else math.inf
+    )
+    epsilon = views[strongest].epsilon
+    status = (
+        Status.SEEDED
+        if seeded
+        else Status.NO_PRIVACY
+        if epsilon is None
+        else Status.REAL_ARITHMETIC
+        if noised.arithmetic == REAL
+        else Status.GUARANTEE
+    )
+    return Guarantee(
+        epsilon=epsilon,
+        delta=delta + (earlier.delta if earlier else 0.0),
+        relation=relation,
+        adversary=adversary,
+        view=strongest,
+        views=views,
+        accountant="sound",
+        arithmetic=noised.arithmetic,
+        status=status,
+        epsilon_pld=None if hockey_stick is None else _plus(hockey_stick, earlier, pld=True),
+        assumptions=COMMON_ASSUMPTIONS
+        + (FEDERATED_ASSUMPTIONS if adversary.sites > 1 else ())
+        + assumptions,
+        seal=SEAL,
+    )
+
+
+def mint_paper(
+    theorem: Theorem1,
+    *,
+    noise: float,
+    theorem_noise: float,
+    multiplier: float,
+    delta: float,
+    adversary: Adversary,
+    arithmetic: str,
+    seeded: bool,
+) -> Guarantee:
+    """What Theorem 1 claims for the release; it says nothing of the server or of colluders."""
+    epsilon = _plus(theorem.epsilon(theorem_noise, delta), None)
+    views = {"public": ViewCost(noise, multiplier, epsilon)}
+    if adversary.sites > 1:
+        views["server"] = ViewCost(noise, multiplier, None)
+    status = Status.SEEDED if seeded else Status.NO_PRIVACY if epsilon is None else Status.PAPER
+    return Guarantee(
+        epsilon=epsilon,
+        delta=delta,
+        relation=Relation.REPLACE_ONE,
+        adversary=adversary,
+        view="public",
+        views=views,
+        accountant="paper",
+        arithmetic=arithmetic,
+        status=status,
+        epsilon_pld=None,
+        assumptions=("Theorem 1 as published: see docs/errata.md for what it leaves out",),
+        seal=SEAL,
+    )
+
+
+def _plus(epsilon: float, earlier: Guarantee | None, *, pld: bool = False) -> float | None:
+    if not math.isfinite(epsilon):
+        return None
+    if earlier is None:
+        return epsilon
+    spent = earlier.epsilon_pld if pld and earlier.epsilon_pld is not None else earlier.epsilon
+    return None if spent is None else epsilon + spent

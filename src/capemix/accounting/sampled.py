@@ -1,0 +1,318 @@
+"""What sampled sums cost: Rényi and privacy-loss accounting of `Participation` alone.
+
+The noise multiplier is everywhere the deviation of the noise over the l2 norm bound of one
+record's contribution to one row.
+
+On the lattice. Contributions are integer vectors and the noise is a discrete Gaussian of
+deviation σ on Z^d. For an integer vector x, with R the noise and U the noise moved by x,
+E_R[(U/R)^k] = e^{k(k-1)|x|²/2σ²} for every integer k: completing the square moves the sum by
+kx, onto itself (Canonne, Kamath, Steinke 2020). The same holds for products of powers of several
+such ratios, so an integer order whose divergence is a polynomial in them costs on the lattice
+exactly what it costs under the continuous Gaussian. Orders are therefore integers throughout,
+and the guarantee is the Rényi one; `epsilon_pld` speaks of the continuous Gaussian only.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from functools import cache
+from itertools import permutations
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from capemix.accounting.theorem1 import binomial_rdp, without_replacement_rdp
+from capemix.errors import InputError
+from capemix.queries import Participation, Relation, Selection
+
+ORDERS: tuple[int, ...] = (
+    *range(2, 65),
+    *(round(64 * 2 ** (step / 6)) for step in range(1, 37)),  # up to 4096
+)
+
+
+def poisson_rdp(
+    probability: float, noise_multiplier: float, orders: Sequence[int]
+) -> NDArray[np.float64]:
+    """RDP of one Poisson draw, add-or-remove-one (Mironov, Talwar, Zhang 2019, section 3.3).
+
+    (α-1) ε(α) = log Σ_k C(α,k) q^k (1-q)^{α-k} e^{k(k-1)/2σ²}; as the weights sum to one, each
+    exponential is lessened by one and nothing cancels.
+
+    It holds verbatim on the lattice. Given what the other records add, the laws are
+    P = (1-q)R + qU and Q = R, and E_Q[(P/Q)^α] is this sum, growing with |x|. The reverse is no
+    larger, D(Q‖P) <= D(P‖Q) (their Theorem 5), because the reflection z -> x - z exchanges R
+    and U, and it maps the lattice onto itself.
+    """
+    if not 0 <= probability <= 1:
+        raise InputError(
+            "probability", "is no probability", value=probability, fix="give one from 0 to 1"
+        )
+    if probability == 0:
+        return np.zeros(len(orders))
+    if noise_multiplier == 0:
+        return np.full(len(orders), np.inf)
+    slope = 0.5 / noise_multiplier / noise_multiplier
+    if probability == 1:
+        return slope * np.asarray(orders, dtype=np.float64)
+    k = np.arange(2.0, max(orders) + 1)
+    exponent = slope * k * (k - 1)
+    log_excess = exponent + np.log(-np.expm1(-exponent))
+    log_odds = math.log(probability) - math.log1p(-probability)
+    return binomial_rdp(k * log_odds + log_excess, orders, math.log1p(-probability))
+
+
+def _log_antipodal_moments(noise_multiplier: float, highest: int) -> NDArray[np.float64]:
+    """log E_R[(U/R - V/R)^j] for j = 2, 4, ..., highest, U and V moved by opposite unit vectors.
+
+    It is E[(2 sinh(z/σ) e^{-1/2σ²})^j] over a standard normal z, of an even, entire, positive
+    integrand: the trapezoidal rule leaves a relative error far below a double's.
+    """
+    z = np.arange(0.1, highest / noise_multiplier + math.sqrt(2 * highest) + 12, 0.1)
+    t = z / noise_multiplier
+    log_base = t + np.log(-np.expm1(-2 * t)) - 0.5 / noise_multiplier**2
+    j = np.arange(2, highest + 1, 2)
+    log_integrand = j[:, None] * log_base - z**2 / 2
+    log_step = math.log(2 * 0.1) - 0.5 * math.log(2 * math.pi)
+    moments: NDArray[np.float64] = np.logaddexp.reduce(log_integrand, axis=1) + log_step
+    return moments
+
+
+def poisson_replace_rdp(
+    probability: float, noise_multiplier: float, orders: Sequence[int]
+) -> NDArray[np.float64]:
+    """RDP of one Poisson draw when a record is replaced within its group: the smaller of two bounds.
+
+    *Through the dataset without the record* (the weak triangle inequality, Mironov 2017,
+    Proposition 11, with exponents (2α-1)/α and (2α-1)/(α-1)):
+        D_α(P‖Q) <= 2α/(2α-1) D_{2α-1}(P‖R) + D_{2α}(R‖Q).
+    At q = 1 this is the plain Gaussian moved by 2.
+
+    *Directly.* P = (1-q)R + qU, Q = (1-q)R + qV; with u = U/R, v = V/R and d = u - v the excess
+    χ = P/Q - 1 = qd/(1-q+qv) is at least -1 and has E_Q[χ] = 0. Below zero
+    (1+χ)^α <= 1 + αχ + C(α,2)χ², above it is its binomial sum, and 1-q+qv >= 1-q, so
+        E_Q[(P/Q)^α] <= 1 + Σ_{j=2}^α C(α,j) q^j (1-q)^{1-j} m_j,
+    where m_2 >= E_R[d²] and m_j >= E_R[max(d,0)^j]. One choice for m_j, j >= 3, is
+    E_R[u^j] <= e^{j(j-1)/2σ²}. The others come from convex polynomials g(d) >= max(d,0)^j. As a
+    polynomial in u and v, g has the same mean on the lattice as under the continuous Gaussian,
+    where it falls with x·y and grows with |x| and |y| (Price's theorem: ∂²g/∂u∂v = -g'' <= 0,
+    ∂²g/∂u² = ∂²g/∂v² = g'' >= 0), so it is greatest for y = -x, |x| = 1, where the odd moments of
+    d vanish and the even ones are M_j. Even j: g = d^j, m_j = M_j. Odd j:
+    g = A d^{j-1} + C d^j + B d^{j+1}, for which the best A, B, C leave
+    m_j = sqrt(M_{j-1} M_{j+1}) / (1 + sqrt((j-2)(j+1) / (j(j-1)))).
+    """
+    order = np.asarray(orders, dtype=np.float64)
+    without = poisson_rdp(
+        probability, noise_multiplier, [n for a in orders for n in (2 * a - 1, 2 * a)]
+    )
+    through: NDArray[np.float64] = 2 * order / (2 * order - 1) * without[::2] + without[1::2]
+    if probability in (0, 1) or noise_multiplier < 0.05:
+        return through
+    j = np.arange(2, max(orders) + 1)
+    log_m = j * (j - 1.0) * 0.5 / noise_multiplier**2
+    highest = 64
+    log_even = _log_antipodal_moments(noise_multiplier, highest)
+    odd = np.arange(3, highest, 2)
+    log_odd = (log_even[:-1] + log_even[1:]) / 2 - np.log1p(
+        np.sqrt((odd - 2) * (odd + 1) / (odd * (odd - 1)))
+    )
+    log_moments = np.empty(highest - 1)
+    log_moments[::2], log_moments[1::2] = log_even, log_odd
+    shared = min(len(log_moments), len(log_m))
+    log_m[:shared] = np.minimum(log_m[:shared], log_moments[:shared])
+    log_m[0] = log_even[0]
+    log_miss = math.log1p(-probability)
+    direct = binomial_rdp(j * math.log(probability) + (1 - j) * log_miss + log_m, orders)
+    return np.minimum(through, direct)
+
+
+def fixed_size_rdp(
+    among: int, selected: int, noise_over_replacement: float, orders: Sequence[int]
+) -> NDArray[np.float64]:
+    """RDP of one draw without replacement, replace-one, noise over the change of a replacement.
+
+    Wang, Balle, Kasiviswanathan 2019, Theorem 27 with its term by term minimum, as dp_accounting
+    has it; it rests on E_R[(U/R)^k] at integer k alone, hence holds on the lattice.
+    """
+    if noise_over_replacement == 0:
+        return np.full(len(orders), np.inf)
+    slope = 0.5 / noise_over_replacement / noise_over_replacement
+    if selected >= among:
+        return slope * np.asarray(orders, dtype=np.float64)
+    return without_replacement_rdp(selected / among, slope, orders, termwise=True)
+
+
+def rdp_curve(
+    participation: Sequence[Participation],
+    noise_multiplier: float,
+    relation: Relation,
+    *,
+    replacement_factor: float = 2.0,
+    orders: Sequence[int] = ORDERS,
+) -> NDArray[np.float64]:
+    """RDP of all draws together, for the worst record.
+
+    Add-or-remove-one: the worst group. Replace-one: the worse of a replacement within the worst
+    group, and of a record that changes its group, a removal from one composed with an addition
+    to another. Groups of fixed size have a public size, hence know neither an added record nor
+    a changed group: there the group of a record is public, and replacing one changes a row by
+    at most ``replacement_factor`` norm bounds.
+    """
+    none = np.zeros(len(orders))
+    poisson = [group for group in participation if group.selection is Selection.POISSON]
+    fixed = {group for group in participation if group.selection is Selection.FIXED}
+    if fixed and relation is not Relation.REPLACE_ONE:
+        raise InputError(
+            "relation",
+            "does not fit fixed-size selection, whose group sizes are public",
+            value=relation.value,
+            fix="use replace-one, or Poisson selection",
+        )
+    single = {
+        group: group.draws * poisson_rdp(group.probability, noise_multiplier, orders)
+        for group in set(poisson)
+    }
+    if relation is Relation.ADD_REMOVE:
+        return np.max([none, *single.values()], axis=0)
+    within = [
+        group.draws * poisson_replace_rdp(group.probability, noise_multiplier, orders)
+        for group in set(poisson)
+    ] + [
+        group.draws
+        * fixed_size_rdp(group.among, group.selected, noise_multiplier / replacement_factor, orders)
+        for group in fixed
+    ]
+    moved = np.sort([none, none, *(single[group] for group in poisson)], axis=0)[-2:].sum(axis=0)
+    across = moved if len(poisson) > 1 else none
+    return np.max([none, across, *within], axis=0)
+
+
+def epsilon_rdp(
+    participation: Sequence[Participation],
+    noise_multiplier: float,
+    delta: float,
+    relation: Relation,
+    *,
+    replacement_factor: float = 2.0,
+) -> float:
+    """The ε of all draws at δ, by the conversion of Canonne, Kamath, Steinke 2020, Prop. 12."""
+    from dp_accounting.rdp import compute_epsilon
+
+    if noise_multiplier == 0:
+        return math.inf
+    curve = rdp_curve(
+        participation, noise_multiplier, relation, replacement_factor=replacement_factor
+    )
+    return float(compute_epsilon(ORDERS, curve, delta)[0])
+
+
+def _largest(groups: Sequence[Participation], count: int) -> list[Participation]:
+    """Those that fewer than ``count`` others match or exceed in both draws and probability."""
+    ranked = sorted(groups, key=lambda group: (-group.draws, -group.probability))
+    return [
+        group
+        for rank, group in enumerate(ranked)
+        if sum(other.probability >= group.probability for other in ranked[:rank]) < count
+    ]
+
+
+def epsilon_pld(
+    participation: Sequence[Participation],
+    noise_multiplier: float,
+    delta: float,
+    relation: Relation,
+) -> float | None:
+    """The ε of all draws under the *continuous* Gaussian, from its privacy loss distribution.
+
+    An upper estimate (Doroshenko et al. 2022, "Connect the Dots"), refined until it moves by
+    less than 0.1%. The dominating pairs are (1-q)N(0)+qN(1) against N(0), both ways, and for a
+    replacement (1-q)N(0)+qN(1) against (1-q)N(0)+qN(-1): the worst of all moves by Price's
+    theorem, as in `poisson_replace_rdp`, for every f-divergence. None for fixed-size selection,
+    for which no such pair is known. It does not bound the discrete Gaussian.
+    """
+    if any(group.selection is Selection.FIXED for group in participation):
+        return None
+    groups = [group for group in participation if group.draws and group.selected]
+    if not groups:
+        return 0.0
+    if noise_multiplier == 0:
+        return math.inf
+    interval = 2e-3 * max(1.0, 0.1 / noise_multiplier**2)
+    coarse = _pld_epsilon(groups, noise_multiplier, delta, relation, interval)
+    for _ in range(12):
+        interval /= 2
+        fine = _pld_epsilon(groups, noise_multiplier, delta, relation, interval)
+        if coarse - fine <= 1e-3 * fine:
+            break
+        coarse = fine
+    return fine
+
+
+def _pld_epsilon(
+    groups: Sequence[Participation],
+    noise_multiplier: float,
+    delta: float,
+    relation: Relation,
+    interval: float,
+) -> float:
+    from dp_accounting.pld import pld_pmf
+    from dp_accounting.pld.privacy_loss_mechanism import AdjacencyType, GaussianPrivacyLoss
+
+    @cache
+    def losses(draws: int, probability: float, adjacency: AdjacencyType) -> Any:
+        loss = GaussianPrivacyLoss(
+            noise_multiplier, sampling_prob=probability, adjacency_type=adjacency
+        )
+        bounds = loss.connect_dots_bounds()
+        low = math.floor(bounds.epsilon_lower / interval)
+        high = math.ceil(bounds.epsilon_upper / interval)
+        deltas = loss.get_delta_for_epsilon(np.arange(low, high + 1) * interval)
+        pmf = pld_pmf.create_pmf_pessimistic_connect_dots_fixed_gap(interval, low, high, deltas)
+        return pmf.self_compose(draws)
+
+    def of(group: Participation, adjacency: AdjacencyType) -> Any:
+        return losses(group.draws, group.probability, adjacency)
+
+    def worst() -> Iterator[Any]:
+        for group in _largest(groups, 1):
+            if relation is Relation.REPLACE_ONE:
+                yield of(group, AdjacencyType.REPLACE)
+            else:
+                yield of(group, AdjacencyType.REMOVE)
+                yield of(group, AdjacencyType.ADD)
+        if relation is Relation.REPLACE_ONE:
+            for left, joined in permutations(_largest(groups, 2), 2):
+                yield pld_pmf.compose_pmfs(
+                    of(left, AdjacencyType.REMOVE), of(joined, AdjacencyType.ADD), 1e-15
+                )
+
+    return max(float(pmf.get_epsilon_for_delta(delta)) for pmf in worst())
+
+
+def lattice_sum_epsilon(site_sigma: float, summands: int, coordinates: int) -> float:
+    """What it costs that a sum of discrete Gaussians is not quite one: τ for every coordinate.
+
+    τ = 10 Σ_{k=1}^{n-1} e^{-2π²σ²k/(k+1)} for n summands of deviation σ >= 1/2 lattice units
+    (Kairouz, Liu, Steinke 2021), added to the divergence of every integer order, hence to ε.
+    """
+    if summands < 2:
+        return 0.0
+    if site_sigma < 0.5:
+        return math.inf
+    k = np.arange(1, summands)
+    tau = 10 * float(np.sum(np.exp(-2 * (math.pi * site_sigma) ** 2 * k / (k + 1))))
+    return coordinates * tau
+
+
+def sampler_delta(epsilon: float, coordinates: int, summands: int, eta: float) -> float:
+    """What an imperfect sampler adds to δ: (1 + e^ε) · coordinates · summands · η, at most 1.
+
+    η bounds the total variation distance of one noise draw from its law.
+    """
+    draws = coordinates * summands
+    if draws == 0 or eta == 0:
+        return 0.0
+    log_delta = float(np.logaddexp(0.0, epsilon)) + math.log(draws) + math.log(eta)
+    return math.exp(min(0.0, log_delta))

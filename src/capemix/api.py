@@ -1,0 +1,222 @@
+"""The Python interface: a frozen plan, `synthesize`, and a scikit-learn-like `Synthesizer`."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any, Final, Self
+
+import numpy as np
+import numpy.typing as npt
+
+from capemix.data.rows import LabeledRows
+from capemix.engines.local import run_local
+from capemix.errors import InputError
+from capemix.federation import Federation, Scheme
+from capemix.guarantee import Guarantee
+from capemix.plan import Plan, make_plan
+from capemix.prepare.steps import PublicMap
+from capemix.randomness.source import SeededSource, Source, SystemSource
+from capemix.release import Release
+
+COUNT_SHARE: Final = 0.1
+"""The part of epsilon and delta that class sizes take when they are not declared."""
+
+
+def synthesize(
+    plan: Plan,
+    rows: LabeledRows | Sequence[LabeledRows],
+    *,
+    source: Source | None = None,
+    progress: Callable[[int], None] | None = None,
+    threads: int | None = None,
+) -> Release:
+    """Carry out a calibrated plan on one curator's rows, or on a sequence of sites' rows."""
+    sites = [rows] if isinstance(rows, LabeledRows) else list(rows)
+    if plan.federation.scheme is Scheme.CENTRAL and len(sites) > 1:
+        raise InputError(
+            "rows", "must be one table for the central scheme", value=len(sites), fix="pool them"
+        )
+    return run_local(plan, sites, source=source, progress=progress, threads=threads)
+
+
+def noisy_class_sizes(
+    classes: int,
+    sites: Sequence[LabeledRows],
+    federation: Federation,
+    *,
+    epsilon: float,
+    delta: float,
+    source: Source,
+) -> tuple[tuple[int, ...], Guarantee]:
+    """Class sizes as a small private sum of their own: every record adds its one-hot label once.
+
+    It is the same query, noise and accounting as for mixtures: one draw in which every record
+    takes part.
+    """
+    plan = make_plan(
+        width=classes,
+        class_sizes=(1,),
+        samples=1,
+        mixture=1,
+        clip=1.0,
+        scheme=federation.scheme,
+        form="joint",
+        sites=federation.sites,
+        colluding=federation.colluding,
+        dropouts=federation.dropouts,
+        masks=federation.masks,
+        peers=federation.peers,
+        delta=delta,
+    ).calibrate(epsilon)
+    one_hot = [
+        LabeledRows(
+            features=np.eye(classes)[rows.labels],
+            labels=np.zeros(len(rows), dtype=np.int64),
+            classes=(0,),
+            feature_names=tuple(str(k) for k in range(classes)),
+        )
+        for rows in sites
+    ]
+    counted = run_local(plan, one_hot, source=source.child("class sizes"))
+    return tuple(max(1, round(float(size))) for size in counted.features[0]), counted.guarantee
+
+
+class Synthesizer:
+    """One curator's rows in, private synthetic rows out.
+
+    Class sizes and the range of the features are public if given; otherwise sizes are paid for
+    out of the budget and rows are taken as they stand.
+    """
+
+    def __init__(
+        self,
+        epsilon: float = 1.0,
+        delta: float = 1e-5,
+        *,
+        mixture: int = 16,
+        samples: int = 1000,
+        clip: float = 1.0,
+        public_range: tuple[float, float] | None = None,
+        class_sizes: Sequence[int] | None = None,
+        relation: str = "add-or-remove-one",
+        test_seed: int | None = None,
+    ) -> None:
+        self.epsilon = epsilon
+        self.delta = delta
+        self.mixture = mixture
+        self.samples = samples
+        self.clip = clip
+        self.public_range = public_range
+        self.class_sizes = class_sizes
+        self.relation = relation
+        self.test_seed = test_seed
+
+    def get_params(self, deep: bool = True) -> dict[str, Any]:  # noqa: ARG002
+        return (
+            dict(vars(self))
+            if not hasattr(self, "release_")
+            else {name: value for name, value in vars(self).items() if not name.endswith("_")}
+        )
+
+    def set_params(self, **params: Any) -> Self:
+        for name, value in params.items():
+            if name not in self.get_params():
+                raise InputError("parameter", "is unknown", value=name, fix="see get_params()")
+            setattr(self, name, value)
+        return self
+
+    def fit(self, X: npt.ArrayLike, y: npt.ArrayLike) -> Self:
+        rows = labeled_rows(X, y)
+        source = SystemSource() if self.test_seed is None else SeededSource(self.test_seed)
+        self.release_ = release_of(
+            rows,
+            epsilon=self.epsilon,
+            delta=self.delta,
+            mixture=self.mixture,
+            samples=self.samples,
+            clip=self.clip,
+            normalise=PublicMap.of_range(*self.public_range) if self.public_range else None,
+            class_sizes=tuple(self.class_sizes) if self.class_sizes is not None else None,
+            relation=self.relation,
+            source=source,
+        )
+        self.guarantee_ = self.release_.guarantee
+        self.classes_ = np.array(rows.classes)
+        return self
+
+    def sample(self, n: int | None = None) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
+        """``n`` of the released rows and labels, evenly over the classes; all of them by default.
+
+        Asking for more than were released repeats rows: it costs nothing and tells nothing new.
+        """
+        if not hasattr(self, "release_"):
+            raise InputError("the synthesizer", "is not fitted", fix="call fit(X, y) first")
+        total = len(self.release_)
+        n = total if n is None else n
+        if n < 1:
+            raise InputError("n", "must be at least 1", value=n, fix="ask for one row or more")
+        picks = np.arange(n) % total if n > total else np.arange(n) * total // n
+        return self.release_.features[picks], self.classes_[self.release_.labels[picks]]
+
+
+def labeled_rows(X: npt.ArrayLike, y: npt.ArrayLike) -> LabeledRows:
+    """Arrays as labelled rows; the distinct labels become the public class list."""
+    features = np.asarray(X)
+    labels = np.asarray(y)
+    if features.ndim != 2:
+        raise InputError("X", "must be rows by columns", value=features.shape, fix="reshape it")
+    if labels.shape != (len(features),):
+        raise InputError("y", "must be one label per row", value=labels.shape, fix="reshape it")
+    if not len(features):
+        raise InputError("X", "is empty", fix="give at least one row")
+    names, codes = np.unique(labels, return_inverse=True)
+    return LabeledRows(
+        features=features if features.dtype == np.uint8 else features.astype(np.float64),
+        labels=codes.astype(np.int64),
+        classes=tuple(names.tolist()),
+        feature_names=tuple(f"x{i}" for i in range(features.shape[1])),
+    )
+
+
+def release_of(
+    rows: LabeledRows | Sequence[LabeledRows],
+    *,
+    epsilon: float,
+    class_sizes: tuple[int, ...] | None,
+    source: Source,
+    progress: Callable[[int], None] | None = None,
+    delta: float = 1e-5,
+    **asked: Any,
+) -> Release:
+    """Plan, calibrate and synthesize; without declared class sizes, pay for noisy ones first.
+
+    ``asked`` goes to `make_plan`.
+    """
+    sites = [rows] if isinstance(rows, LabeledRows) else list(rows)
+    first = sites[0]
+    asked = {"width": first.width, "classes": first.classes, "sites": len(sites), **asked}
+    earlier: Guarantee | None = None
+    if class_sizes is None and math.isinf(epsilon):
+        class_sizes = tuple(int(n) for n in sum(site.class_counts() for site in sites))
+    if class_sizes is None:
+        # Checked in front of the owner, before anything is spent.
+        true_sizes = sum(site.class_counts() for site in sites)
+        plan = make_plan(class_sizes=tuple(int(n) for n in true_sizes), delta=delta, **asked)
+        if plan.accountant == "paper":
+            class_sizes = plan.mixing.class_sizes
+        else:
+            sizes, earlier = noisy_class_sizes(
+                len(first.classes),
+                sites,
+                plan.federation,
+                epsilon=epsilon * COUNT_SHARE,
+                delta=delta * COUNT_SHARE,
+                source=source,
+            )
+            class_sizes = tuple(max(size, plan.mixing.mixture) for size in sizes)
+            epsilon, delta = epsilon * (1 - COUNT_SHARE), delta * (1 - COUNT_SHARE)
+    plan = make_plan(class_sizes=class_sizes, delta=delta, **asked)
+    plan = replace(plan, earlier=earlier).calibrate(epsilon)
+    return synthesize(plan, sites, source=source, progress=progress)

@@ -1,0 +1,107 @@
+"""How fast: the whole secure path beside the obvious loop and beside merely copying the output.
+
+All three in one run on the same rows, so that only ratios are quoted.
+"""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from typing import Any, Final
+
+import numpy as np
+
+from capemix.mix.reference import mixtures_by_loop
+from capemix.pipeline import Coordinator, SourceDraws, prepare_site, site_share
+from capemix.plan import Plan, make_plan
+from capemix.prepare.rows import PreparedRows
+from capemix.prepare.steps import PublicMap
+from capemix.randomness.simulation import simulation_generator
+from capemix.randomness.source import SystemSource
+
+WIDTH: Final = 784
+CLASSES: Final = 10
+
+
+@dataclass(frozen=True)
+class Timing:
+    """``times_loop``: how many times faster than the loop. ``times_copy``: how many times as long
+    as copying the released rows."""
+
+    mixture: int
+    records: int
+    samples: int
+    times_loop: float
+    times_copy: float
+
+    def as_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+def bench(
+    mixture: int,
+    *,
+    records: int = 60_000,
+    samples: int = 60_000,
+    repeats: int = 3,
+    loop_part: int = 1,
+    threads: int | None = None,
+) -> Timing:
+    """Time central mixing with secure lattice noise at eps = 10, rows already prepared.
+
+    The loop is timed on 1/``loop_part`` of the draws and scaled up: it costs the same each draw.
+    """
+    generator = simulation_generator(0)
+    features = generator.integers(0, 256, (records, WIDTH), dtype=np.uint8)
+    labels = np.repeat(np.arange(CLASSES, dtype=np.int64), records // CLASSES)
+    plan = make_plan(
+        width=WIDTH,
+        class_sizes=(records // CLASSES,) * CLASSES,
+        samples=samples,
+        mixture=mixture,
+        normalise=PublicMap.of_range(0, 255),
+    ).calibrate(10.0)
+    rows = prepare_site(plan, features, labels)
+    by_class = [
+        part.astype(np.float32) / np.float32(plan.query.lattice_scale) for part in rows.by_class
+    ]
+    noise = plan.noise or 0.0
+    draws = [max(1, samples // CLASSES // loop_part)] * CLASSES
+
+    def loop() -> None:
+        mixtures_by_loop(by_class, draws, mixture, noise, generator)
+
+    source = SystemSource()
+    released = np.empty((samples, WIDTH), dtype=np.float32)
+    runs = iter(range(1_000_000))
+
+    def fast() -> None:
+        released[...] = _release(plan, rows, source.child("run", next(runs)), threads)
+
+    copied = np.ones_like(released)
+    scale = samples / sum(draws)
+    fast()  # compile, build the noise table, touch the memory
+    ratios_loop, ratios_copy = [], []
+    for _ in range(repeats):
+        a, b, c = _seconds(loop), _seconds(fast), _seconds(lambda: np.copyto(copied, released))
+        ratios_loop.append(a * scale / b)
+        ratios_copy.append(b / c)
+    return Timing(
+        mixture, records, samples, statistics.median(ratios_loop), statistics.median(ratios_copy)
+    )
+
+
+def _release(
+    plan: Plan, rows: PreparedRows, source: SystemSource, threads: int | None
+) -> np.ndarray[Any, Any]:
+    coordinator = Coordinator(plan)
+    coordinator.add(site_share(plan, 0, rows, SourceDraws(plan, source), threads=threads))
+    return plan.mixing.rows_from_sums(coordinator.sums())[0]
+
+
+def _seconds(work: Callable[[], None]) -> float:
+    start = time.perf_counter()
+    work()
+    return time.perf_counter() - start

@@ -1,0 +1,41 @@
+"""A query's rows in blocks small enough to stay in cache while they are summed, noised, masked.
+
+The block length is part of the format, not a performance setting: streams of randomness are
+labelled by block, so changing it changes every seeded release.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Final
+
+from capemix.queries import SumQuery
+
+_NUMBERS: Final = 1 << 17
+
+
+@dataclass(frozen=True)
+class Block:
+    """Rows [start, stop) of a query, all of one group."""
+
+    query: str
+    group: int
+    index: int
+    start: int
+    stop: int
+
+    @property
+    def label(self) -> tuple[str, int]:
+        return (self.query, self.index)
+
+
+def blocks(query: SumQuery) -> Iterator[Block]:
+    length = max(1, _NUMBERS // query.width)
+    index = first = 0
+    for group, participation in enumerate(query.participation):
+        last = first + participation.draws
+        for start in range(first, last, length):
+            yield Block(query.name, group, index, start, min(start + length, last))
+            index += 1
+        first = last

@@ -1,0 +1,405 @@
+"""The commands: each parses its options, calls the library, and shows the result."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import click
+import typer
+
+from capemix.cli import options as opt
+from capemix.errors import InputError
+
+if TYPE_CHECKING:
+    from capemix.data import Loaded
+    from capemix.data.rows import LabeledRows
+    from capemix.guarantee import Guarantee
+    from capemix.plan import Plan
+    from capemix.prepare.steps import Normalise
+
+app = typer.Typer(
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+    help="Differentially private synthetic data from sites that may not pool their rows.",
+)
+
+
+@app.callback(invoke_without_command=True)
+def _version(
+    version: Annotated[bool, typer.Option("--version", help="Show the version.")] = False,
+) -> None:
+    if version:
+        from importlib.metadata import version as installed
+
+        typer.echo(f"capemix {installed('capemix')}")
+        raise typer.Exit
+
+
+@app.command()
+@opt.with_plan
+def calibrate(
+    plan: Plan,
+    epsilon: Annotated[float, typer.Option(help="The budget; inf for none.")],
+    json: opt.Json = False,
+) -> None:
+    """The least noise that keeps a budget."""
+    _show_account(plan.calibrate(epsilon), as_json=json)
+
+
+@app.command()
+@opt.with_plan
+def account(
+    plan: Plan,
+    noise: Annotated[float, typer.Option(help="TAU: deviation of the noise on a mixture.")],
+    json: opt.Json = False,
+) -> None:
+    """What a given noise costs."""
+    _show_account(plan.with_noise(noise), as_json=json)
+
+
+@app.command()
+def synth(
+    epsilon: Annotated[float, typer.Option(help="The budget; inf for none.")],
+    out: Annotated[Path, typer.Option(help="Folder to write: absent or empty.")],
+    data: Annotated[
+        str, typer.Option(help="digits, mnist, fashion-mnist, or a .csv, .parquet or .npz file.")
+    ] = "digits",
+    label: Annotated[
+        str | None, typer.Option(help="Label column of a file.", show_default=False)
+    ] = None,
+    scheme: Annotated[
+        str, typer.Option(click_type=click.Choice(opt.CHOICES["scheme"]), help="Who adds noise.")
+    ] = "central",
+    form: opt.Form = "joint",
+    sites: opt.Sites = None,
+    delta: opt.Delta = 1e-5,
+    mixture: opt.Mixture = 16,
+    samples: opt.Samples = 1000,
+    clip: Annotated[
+        float | None,
+        typer.Option(
+            help="C: l2 norm to which rows are clipped, after the public map "
+            "[default: half of sqrt(features) with a range, else 1].",
+            show_default=False,
+        ),
+    ] = None,
+    colluding: opt.Colluding = None,
+    dropouts: opt.Dropouts = 0,
+    masks: opt.Masks = None,
+    accountant: opt.Accountant = "sound",
+    public_range: Annotated[
+        str | None,
+        typer.Option(
+            help="LO,HI: values a feature can take, declared public (or 'none').",
+            show_default=False,
+        ),
+    ] = None,
+    public_center: Annotated[
+        float | None,
+        typer.Option(help="Value that the map sends to 0 [default: middle of the range]."),
+    ] = None,
+    normalise: Annotated[
+        str | None,
+        typer.Option(
+            help="public, or site-zscore as the paper has it (not covered by a sound "
+            "guarantee) [default: site-zscore with --accountant paper].",
+            show_default=False,
+        ),
+    ] = None,
+    class_sizes: opt.ClassSizes = None,
+    partition: Annotated[
+        str, typer.Option(help="iid, stratified, dirichlet, or a column of the file.")
+    ] = "stratified",
+    alpha: Annotated[float, typer.Option(help="Dirichlet parameter: smaller is skewer.")] = 0.1,
+    site_noise: opt.SiteNoise = None,
+    selection: opt.Selection = None,
+    relation: opt.Relation = None,
+    law: opt.Law = None,
+    label_noise: opt.LabelNoise = None,
+    peers: opt.Peers = None,
+    printed_theorem: opt.Printed = False,
+    test_seed: Annotated[
+        int | None,
+        typer.Option(help="Reproducible noise, for tests: NOT private.", show_default=False),
+    ] = None,
+    json: opt.Json = False,
+) -> None:
+    """Rows in, a release with its guarantee out."""
+    from capemix.api import release_of
+    from capemix.cli.show import print_json, print_release, row_progress
+    from capemix.randomness.source import SeededSource, SystemSource
+    from capemix.release import check_output
+
+    if math.isnan(epsilon) or epsilon <= 0:  # before any row is read
+        raise InputError("--epsilon", "must be above 0", value=epsilon, fix="give a budget, or inf")
+    check_output(out)
+    by_column = partition not in ("iid", "stratified", "dirichlet")
+    loaded = _load(data, label, partition if by_column else None)
+    parts: list[LabeledRows] = [loaded.train]
+    if scheme != "central":
+        parts = _partition(loaded, sites, partition, alpha, test_seed)
+    if normalise is None:
+        paper = accountant == "paper" and public_range is None
+        normalise = "site-zscore" if paper else "public"
+    how = _normalise(normalise, public_range, public_center, loaded)
+    if clip is None:
+        declared = getattr(how, "low", None) is not None
+        clip = 0.5 * loaded.train.width**0.5 if declared else 1.0
+    if class_sizes is not None:
+        sizes = opt.parse_sizes(class_sizes, len(loaded.train.classes))
+    else:
+        sizes = loaded.info.class_sizes if loaded.info else None
+    source = SystemSource() if test_seed is None else SeededSource(test_seed)
+    asked = {
+        "scheme": scheme,
+        "form": form,
+        "mixture": mixture,
+        "samples": samples,
+        "clip": clip,
+        "colluding": colluding,
+        "dropouts": dropouts,
+        "masks": masks,
+        "accountant": accountant,
+        "normalise": how,
+        "site_noise": site_noise,
+        "selection": selection,
+        "relation": relation,
+        "law": law,
+        "label_noise": label_noise,
+        "peers": peers,
+        "printed_theorem": printed_theorem,
+    }
+    with row_progress(samples * len(parts), quiet=json) as progress:
+        release = release_of(
+            parts,
+            epsilon=epsilon,
+            delta=delta,
+            class_sizes=sizes,
+            source=source,
+            progress=progress,
+            **asked,
+        )
+        folder = release.save(out)
+    if json:
+        print_json({**_account_of(release.plan, release.guarantee), "out": str(folder)})
+    else:
+        print_release(release, folder)
+
+
+@app.command()
+def evaluate(
+    release: Annotated[Path, typer.Argument(help="A release folder.")],
+    test: Annotated[
+        str, typer.Option(help="Real rows to test on: a dataset's test part, or a file.")
+    ] = "digits",
+    label: Annotated[str | None, typer.Option(help="Label column of a test file.")] = None,
+    model: Annotated[str, typer.Option(help="logreg or forest.")] = "logreg",
+    train: Annotated[
+        str | None,
+        typer.Option(
+            help="Real rows to train the comparison on [default: the dataset's train part].",
+            show_default=False,
+        ),
+    ] = None,
+    json: opt.Json = False,
+) -> None:
+    """A model trained on the release, tested on real rows."""
+    from capemix.cli.show import print_json, print_scores
+    from capemix.evaluate import preparation_of, train_and_test
+    from capemix.release import read_release
+
+    saved = read_release(release)
+    label = label or saved.manifest["schema"]["label"]
+    loaded = _load(test, None if _is_dataset(test) else label)
+    tested = loaded.test or loaded.train
+    preparation = preparation_of(saved.manifest["plan"])
+    synthetic = train_and_test(saved.rows, tested, preparation, model=model, prepared=True)
+    real_rows = (
+        _load(train, None if _is_dataset(train) else label).train
+        if train is not None
+        else loaded.train
+        if loaded.test is not None
+        else None
+    )
+    real = (
+        train_and_test(real_rows, tested, preparation, model=model)
+        if real_rows is not None
+        else None
+    )
+    if json:
+        print_json(
+            {
+                "model": model,
+                "synthetic": synthetic.as_json(),
+                "real": real.as_json() if real else None,
+                "public_rows": loaded.info is not None,
+            }
+        )
+    else:
+        print_scores(
+            synthetic, real, saved.manifest, model=model, test=test, public=loaded.info is not None
+        )
+
+
+@app.command("data")
+def describe(
+    name: Annotated[
+        str | None, typer.Argument(help="A dataset or a file; all datasets by default.")
+    ] = None,
+    label: Annotated[str | None, typer.Option(help="Label column of a file.")] = None,
+    json: opt.Json = False,
+) -> None:
+    """The datasets there are, or what a file looks like to capemix (shown to its owner only)."""
+    from capemix.cli.show import print_json, print_table
+    from capemix.data import DATASETS
+
+    if name is None:
+        found = [
+            {
+                "name": info.name,
+                "features": info.width,
+                "classes": len(info.classes),
+                "range": list(info.value_range),
+                "records": sum(info.class_sizes),
+                "source": info.source,
+            }
+            for info in DATASETS.values()
+        ]
+        if json:
+            print_json({"datasets": found})
+        else:
+            print_table("datasets", found)
+        return
+    rows = _load(name, label).train
+    facts = {
+        "name": name,
+        "features": rows.width,
+        "classes": list(rows.classes),
+        "records": len(rows),
+        "class_sizes": rows.class_counts().tolist(),
+    }
+    if json:
+        print_json(facts)
+    else:
+        print_table("rows (private to you unless the data is public)", [facts])
+
+
+@app.command()
+def bench(
+    quick: Annotated[bool, typer.Option("--quick", help="A tenth of the rows.")] = False,
+    threads: Annotated[int | None, typer.Option(help="Threads [default: all cores].")] = None,
+    json: opt.Json = False,
+) -> None:
+    """Speed of the secure path, as ratios to the obvious loop and to copying the output."""
+    from capemix.bench import bench as run
+    from capemix.cli.show import print_json, print_table, spinner
+
+    size = 6_000 if quick else 60_000
+    timings = []
+    with spinner("timing", quiet=json):
+        for mixture, part in ((4, 2 if quick else 10), (512, 10 if quick else 60)):
+            timings.append(
+                run(mixture, samples=size, loop_part=part, repeats=3, threads=threads).as_json()
+            )
+    if json:
+        print_json({"timings": timings})
+    else:
+        print_table("60,000 x 784 rows, eps = 10, secure lattice noise", timings)
+
+
+# -- from options to values -------------------------------------------------------------------
+
+
+def _is_dataset(name: str) -> bool:
+    from capemix.data import DATASETS
+
+    return name in DATASETS
+
+
+def _load(data: str, label: str | None, site_column: str | None = None) -> Loaded:
+    from capemix.data import open_data
+
+    return open_data(data, label, site_column)
+
+
+def _partition(
+    loaded: Loaded, sites: int | None, how: str, alpha: float, test_seed: int | None
+) -> list[LabeledRows]:
+    from capemix.data import partition, partition_by
+
+    if loaded.sites is not None:
+        parts = list(partition_by(loaded.train, loaded.sites))
+        if sites is not None and sites != len(parts):
+            raise InputError(
+                "--sites",
+                f"must be {len(parts)}, the values in column {how}",
+                value=sites,
+                fix="leave it out",
+            )
+        return parts
+    count = 1 if sites is None else sites
+    return list(partition(loaded.train, count, how, alpha=alpha, seed=test_seed or 0))  # type: ignore[arg-type]
+
+
+def _normalise(
+    kind: str, public_range: str | None, center: float | None, loaded: Loaded
+) -> Normalise:
+    from capemix.prepare.steps import PublicMap, SiteZScore
+
+    if kind == "site-zscore":
+        return SiteZScore()
+    if public_range is None and loaded.info is not None:
+        low, high = loaded.info.value_range
+        return PublicMap.of_range(low, high, center=center)
+    if public_range in (None, "none"):
+        return PublicMap()
+    try:
+        low, high = (float(part) for part in str(public_range).split(","))
+    except ValueError:
+        raise InputError(
+            "--public-range", "must be two numbers", value=public_range, fix="write LO,HI"
+        ) from None
+    return PublicMap.of_range(low, high, center=center)
+
+
+def _account_of(plan: Plan, guarantee: Guarantee) -> dict[str, Any]:
+    """What `calibrate`, `account` and `synth` print."""
+    found: dict[str, Any] = {
+        "epsilon": guarantee.epsilon,
+        "delta": guarantee.delta,
+        "noise": plan.noise,
+        "noise_multiplier": plan.noise_multiplier,
+        "relation": str(guarantee.relation),
+        "accountant": guarantee.accountant,
+        "status": str(guarantee.status),
+        "arithmetic": guarantee.arithmetic,
+        "scheme": str(plan.federation.scheme),
+    }
+    if guarantee.accountant == "sound":
+        found["epsilon_pld"] = guarantee.epsilon_pld
+    if plan.federation.scheme != "central":
+        found |= {
+            "sites": guarantee.adversary.sites,
+            "colluding": guarantee.adversary.colluding,
+            "dropouts": guarantee.adversary.dropouts,
+            "honest": guarantee.adversary.honest,
+            "site_noise": plan.site_noise,
+            "price": guarantee.adversary.price,
+        }
+    found["view"] = guarantee.view
+    found["views"] = guarantee.as_json()["views"]
+    return found
+
+
+def _show_account(plan: Plan, *, as_json: bool) -> None:
+    from capemix.cli.show import print_facts, print_json
+
+    found = _account_of(plan, plan.guarantee())
+    if as_json:
+        print_json(found)
+    else:
+        print_facts(found)

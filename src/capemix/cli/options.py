@@ -1,0 +1,199 @@
+"""Options that several commands share, and how they become a plan.
+
+Choices are written out here, not taken from the enums, so that --help needs no numerical library;
+a test keeps the two in step.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Annotated, Any, Final, get_type_hints
+
+import click
+import typer
+
+from capemix.errors import InputError
+
+if TYPE_CHECKING:
+    from capemix.plan import Plan
+
+CHOICES: Final = {
+    "scheme": ("central", "conventional", "cape"),
+    "form": ("joint", "algorithm1"),
+    "masks": ("ring", "gaussian"),
+    "accountant": ("sound", "paper"),
+    "site_noise": ("sqrt-sites", "sites", "sound", "matched", "appendix"),
+    "selection": ("poisson", "fixed-size"),
+    "relation": ("add-or-remove-one", "replace-one"),
+    "law": ("discrete", "rounded", "gaussian"),
+}
+
+
+def _choice(name: str, help: str) -> Any:
+    return typer.Option(click_type=click.Choice(CHOICES[name]), help=help, show_default=False)
+
+
+Json = Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")]
+Delta = Annotated[float, typer.Option(help="Probability with which the guarantee may fail.")]
+Mixture = Annotated[int, typer.Option(help="L: rows mixed into one synthetic row.")]
+Samples = Annotated[int, typer.Option(help="T: synthetic rows, over all classes.")]
+Sites = Annotated[int | None, typer.Option(help="S: sites.", show_default=False)]
+Colluding = Annotated[
+    int | None,
+    typer.Option(
+        help="M: sites that may collude with the server [default: max(1, ceil(S/3)-1)].",
+        show_default=False,
+    ),
+]
+Dropouts = Annotated[int, typer.Option(help="R: sites that may drop out.")]
+Masks = Annotated[str | None, _choice("masks", "Zero-sum noise between sites [default: ring].")]
+Accountant = Annotated[
+    str, _choice("accountant", "What is promised, or Theorem 1 as published [default: sound].")
+]
+Form = Annotated[str, _choice("form", "Of --scheme cape; algorithm1 is as published.")]
+SiteNoise = Annotated[
+    str | None,
+    _choice(
+        "site_noise",
+        "How averaged schemes scale a site's noise: sites or sqrt-sites (conventional, paper), "
+        "sound (conventional, sound), matched or appendix (algorithm1).",
+    ),
+]
+Selection = Annotated[
+    str | None,
+    _choice("selection", "How rows are drawn; fixed-size is for central and algorithm1."),
+]
+Relation = Annotated[str | None, _choice("relation", "Which datasets count as neighbours.")]
+Law = Annotated[
+    str | None,
+    _choice("law", "Noise: discrete Gaussian, rounded (one curator, exact PLD), or floats."),
+]
+LabelNoise = Annotated[
+    bool | None,
+    typer.Option(
+        "--label-noise/--no-label-noise",
+        help="Mix and noise one-hot labels as the paper does [default: with --accountant paper].",
+        show_default=False,
+    ),
+]
+ClassSizes = Annotated[
+    str | None,
+    typer.Option(
+        help="Public sizes of the classes, n1,n2,... in class order, or one number for all.",
+        show_default=False,
+    ),
+]
+Peers = Annotated[
+    int | None,
+    typer.Option(
+        help="Degree of a sparse peer graph [default: complete up to 50 sites].",
+        show_default=False,
+    ),
+]
+Printed = Annotated[
+    bool, typer.Option("--printed-theorem", help="Theorem 1 with B(ceil(j/2)) as printed.")
+]
+
+
+def _plan_options(
+    *,
+    records: Annotated[int, typer.Option(help="N: records, over balanced classes.")],
+    classes: Annotated[int, typer.Option(help="K: classes.")],
+    samples: Samples,
+    mixture: Mixture,
+    delta: Delta = 1e-5,
+    clip: Annotated[float, typer.Option(help="C: l2 norm to which rows are clipped.")] = 1.0,
+    accountant: Accountant = "sound",
+    sites: Sites = None,
+    colluding: Colluding = None,
+    dropouts: Dropouts = 0,
+    masks: Masks = None,
+    scheme: Annotated[
+        str | None, _choice("scheme", "[default: cape with --sites, else central].")
+    ] = None,
+    form: Form = "joint",
+    site_noise: SiteNoise = None,
+    selection: Selection = None,
+    relation: Relation = None,
+    law: Law = None,
+    label_noise: LabelNoise = None,
+    class_sizes: ClassSizes = None,
+    peers: Peers = None,
+    features: Annotated[int, typer.Option(help="Features per row.")] = 784,
+    printed_theorem: Printed = False,
+) -> Plan:
+    """A plan from declared values only; no rows are read."""
+    from capemix.plan import make_plan
+    from capemix.synthesizers.mixing import spread
+
+    if classes < 1 or records < classes:
+        raise InputError(
+            "--records and --classes",
+            "must leave every class a record",
+            value=f"{records} and {classes}",
+            fix="give N >= K >= 1",
+        )
+    return make_plan(
+        width=features,
+        class_sizes=(
+            spread(records, classes) if class_sizes is None else parse_sizes(class_sizes, classes)
+        ),
+        samples=samples,
+        mixture=mixture,
+        clip=clip,
+        scheme=scheme or ("central" if sites is None else "cape"),
+        form=form,
+        sites=1 if sites is None else sites,
+        colluding=colluding,
+        dropouts=dropouts,
+        masks=masks,
+        peers=peers,
+        site_noise=site_noise,
+        selection=selection,
+        relation=relation,
+        accountant=accountant,
+        law=law,
+        label_noise=label_noise,
+        printed_theorem=printed_theorem,
+        delta=delta,
+    )
+
+
+def with_plan(command: Callable[..., None]) -> Callable[..., None]:
+    """Give a command the options of a public plan; it receives the plan as its first argument."""
+    shared = inspect.signature(_plan_options)
+    own = list(inspect.signature(command).parameters.values())[1:]
+    hints = get_type_hints(_plan_options, localns={"Plan": object}, include_extras=True)
+    hints |= get_type_hints(command, localns={"Plan": object}, include_extras=True)
+
+    def run(**options: Any) -> None:
+        given = {name: options.pop(name) for name in shared.parameters}
+        command(_plan_options(**given), **options)
+
+    parameters = sorted(
+        [p.replace(kind=p.KEYWORD_ONLY) for p in (*own, *shared.parameters.values())],
+        key=lambda p: p.default is not p.empty,
+    )
+    run.__name__, run.__doc__ = command.__name__, command.__doc__
+    run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    run.__annotations__ = {p.name: hints[p.name] for p in parameters}
+    return run
+
+
+def parse_sizes(text: str, classes: int) -> tuple[int, ...]:
+    """n1,n2,... or one number for all classes."""
+    try:
+        sizes = tuple(int(part) for part in text.split(","))
+    except ValueError:
+        sizes = ()
+    if len(sizes) == 1:
+        sizes *= classes
+    if len(sizes) != classes or min(sizes) < 1:
+        raise InputError(
+            "--class-sizes",
+            f"must be {classes} whole numbers above 0, or one for all",
+            value=text,
+            fix="write them as n1,n2,...",
+        )
+    return sizes

@@ -1,0 +1,140 @@
+"""What the terminal shows: one screen, no private value."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.table import Table
+
+from capemix.evaluate import Score
+from capemix.guarantee import Status
+from capemix.release import Release
+
+
+def print_json(found: dict[str, Any]) -> None:
+    print(json.dumps(found, allow_nan=False))
+
+
+def _number(value: Any) -> str:
+    if value is None:
+        return "-"
+    return f"{value:.5g}" if isinstance(value, float) else str(value)
+
+
+def print_facts(found: dict[str, Any]) -> None:
+    table = Table(show_header=False, box=None, pad_edge=False)
+    for name, value in found.items():
+        if name == "views":
+            for view, cost in value.items():
+                text = ", ".join(f"{key} {_number(part)}" for key, part in cost.items())
+                table.add_row(f"view: {view}", text)
+        else:
+            table.add_row(name.replace("_", " "), _number(value))
+    Console().print(table)
+
+
+def print_table(title: str, rows: list[dict[str, Any]]) -> None:
+    table = Table(title=title, title_justify="left")
+    for name in rows[0]:
+        table.add_column(name.replace("_", " "))
+    for row in rows:
+        table.add_row(*(_number(value) for value in row.values()))
+    Console().print(table)
+
+
+def print_release(release: Release, folder: Path) -> None:
+    """The one-screen summary of a release."""
+    guarantee, plan = release.guarantee, release.plan
+    adversary, mixing = guarantee.adversary, plan.mixing
+    epsilon = "infinite" if guarantee.epsilon is None else f"{guarantee.epsilon:.4g}"
+    table = Table(show_header=False, box=None, pad_edge=False)
+    table.add_row(
+        "guarantee",
+        f"epsilon {epsilon}, delta {guarantee.delta:.3g}, {guarantee.relation}"
+        f" ({guarantee.accountant} accountant)",
+    )
+    table.add_row("status", str(guarantee.status))
+    if guarantee.epsilon_pld is not None:
+        table.add_row("", f"PLD reference {guarantee.epsilon_pld:.4g} (continuous Gaussian)")
+    for name, cost in guarantee.views.items():
+        table.add_row(f"{name} view", f"epsilon {_number(cost.epsilon)}")
+    if adversary.sites > 1:
+        table.add_row(
+            "against",
+            f"the server with {adversary.colluding} of {adversary.sites} sites colluding,"
+            f" {adversary.dropouts} missing",
+        )
+        table.add_row(
+            "price", f"{adversary.price:.3g} times the variance, for trusting nobody (S/h)"
+        )
+    table.add_row(
+        "noise",
+        f"{_number(plan.noise)} on a mixture of {mixing.mixture} rows of norm {mixing.clip:.3g}"
+        f" (each site adds {_number(plan.site_noise)}; {guarantee.arithmetic})",
+    )
+    for step in plan.steps:
+        table.add_row(step.name, f"{step.says} [{step.coverage}]", style=None)
+    table.add_row("rows", f"{len(release)} synthetic rows, {len(plan.classes)} classes")
+    table.add_row("files", str(folder))
+    console = Console(markup=False, highlight=False)
+    console.print(table)
+    if guarantee.status is not Status.GUARANTEE:
+        console.print(f"Note: {guarantee.status}. Do not publish this as a private release.")
+
+
+def print_scores(
+    synthetic: Score,
+    real: Score | None,
+    manifest: dict[str, Any],
+    *,
+    model: str,
+    test: str,
+    public: bool,
+) -> None:
+    console = Console(markup=False, highlight=False)
+    line = f"utility: {model} trained on the release: {synthetic.accuracy:.3f} accuracy on {test}"
+    if real is not None:
+        line += f"; trained on real rows: {real.accuracy:.3f}"
+    console.print(line)
+    table = Table(title="accuracy by class", title_justify="left")
+    table.add_column("class")
+    table.add_column("release", justify="right")
+    if real is not None:
+        table.add_column("real rows", justify="right")
+    for index, name in enumerate(manifest["plan"]["classes"]):
+        values = [_number(synthetic.per_class[index])]
+        if real is not None:
+            values.append(_number(real.per_class[index]))
+        table.add_row(str(name), *values)
+    console.print(table)
+    if not public:
+        console.print("These scores read private rows without a budget: keep them to yourself.")
+
+
+@contextmanager
+def row_progress(total: int, *, quiet: bool) -> Iterator[Callable[[int], None] | None]:
+    """A bar on the terminal's error stream, gone when the work is done."""
+    console = Console(stderr=True)
+    if quiet or not console.is_terminal:
+        yield None
+        return
+    columns = (TextColumn("{task.description}"), BarColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=console, transient=True) as bar:
+        task = bar.add_task("synthetic rows", total=total)
+        yield lambda done: bar.advance(task, done)
+
+
+@contextmanager
+def spinner(text: str, *, quiet: bool) -> Iterator[None]:
+    console = Console(stderr=True)
+    if quiet or not console.is_terminal:
+        yield
+        return
+    with console.status(text):
+        yield

@@ -1,0 +1,63 @@
+"""All sites in one process: the same two functions that a federation drives."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from capemix.data.rows import LabeledRows
+from capemix.errors import InputError
+from capemix.federation import Scheme
+from capemix.pipeline import Coordinator, SourceDraws, check_site, prepare_site, site_share
+from capemix.plan import Plan
+from capemix.randomness.source import SeededSource, Source, SystemSource
+from capemix.release import Release
+from capemix.zerosum.graph import PeerGraph
+from capemix.zerosum.masks import SiteKeys, deal_keys
+
+
+def run_local(
+    plan: Plan,
+    sites: Sequence[LabeledRows],
+    *,
+    source: Source | None = None,
+    progress: Callable[[int], None] | None = None,
+    threads: int | None = None,
+) -> Release:
+    """Every site's share, added up and unmasked. ``progress`` counts rows over all sites."""
+    federation = plan.federation
+    if len(sites) != federation.sites:
+        raise InputError(
+            "sites",
+            f"must be {federation.sites} for this plan",
+            value=len(sites),
+            fix="repartition",
+        )
+    source = SystemSource() if source is None else source
+    if type(source) not in (SystemSource, SeededSource):
+        raise TypeError("noise comes from a SystemSource, or a SeededSource in tests")
+    keys: dict[int, SiteKeys] = {}
+    if federation.scheme is Scheme.CAPE and federation.sites > 1:
+        graph = (
+            PeerGraph.complete(federation.sites)
+            if federation.peers is None
+            else PeerGraph.circulant(federation.sites, federation.peers, source.stream("graph"))
+        )
+        keys = {site.site: site for site in deal_keys(graph, source)}
+    coordinator = Coordinator(plan)
+    for index, rows in enumerate(sites):
+        prepared = prepare_site(plan, rows.features, rows.labels)
+        check_site(plan, prepared)
+        draws = SourceDraws(plan, source.child("site", index))
+        coordinator.add(
+            site_share(
+                plan, index, prepared, draws, keys.get(index), progress=progress, threads=threads
+            )
+        )
+    if keys:
+        coordinator.unmask({s: k.own for s, k in keys.items()}, {}, threads=threads)
+    return Release.from_sums(
+        plan,
+        coordinator.sums(),
+        plan.guarantee(seeded=isinstance(source, SeededSource)),
+        schema_of=sites[0],
+    )

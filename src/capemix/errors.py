@@ -1,0 +1,23 @@
+"""What can go wrong, said once: what is wrong, the value, how to mend it."""
+
+from __future__ import annotations
+
+
+class CapemixError(Exception):
+    """Base of every error that capemix raises on purpose."""
+
+
+class InputError(CapemixError, ValueError):
+    """A value from outside that cannot be used.
+
+    The text is one sentence: ``field`` names what is wrong, ``value`` is what was given (never a
+    private value: give a count, a position or a name instead), ``fix`` says what to do.
+    """
+
+    def __init__(self, field: str, problem: str, *, value: object = None, fix: str) -> None:
+        self.field = field
+        self.problem = problem
+        self.value = value
+        self.fix = fix
+        got = "" if value is None else f" (got {value})"
+        super().__init__(f"{field} {problem}{got}; {fix}.")

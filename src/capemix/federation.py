@@ -1,0 +1,190 @@
+"""Who takes part, what each site's noise is, and what each observer is left facing."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from enum import StrEnum
+
+from capemix.accounting.joint_view import (
+    complete_view_variance,
+    disconnection_probability,
+    sparse_degree,
+)
+from capemix.errors import InputError
+from capemix.guarantee import Adversary
+
+
+class Scheme(StrEnum):
+    CENTRAL = "central"  # one trusted curator
+    CONVENTIONAL = "conventional"  # every site noises for itself; uploads are averaged
+    CAPE = "cape"  # zero-sum noise across sites
+
+
+class Form(StrEnum):
+    JOINT = "joint"  # one Poisson draw over all sites' records; shares add up to the mixture
+    ALGORITHM1 = "algorithm1"  # as published: every site mixes l of its own rows; averaged
+
+
+class MaskKind(StrEnum):
+    RING = "ring"
+    GAUSSIAN = "gaussian"
+
+
+class SiteNoise(StrEnum):
+    """How much noise a site adds to its own mixture when mixtures are averaged.
+
+    TAU* is what Theorem 1 (or the sound accountant) asks of a released mixture. The first two are
+    readings of the paper's "sqrt(S) more noise" for the conventional scheme, the last two of
+    CAPE's own noise in Algorithm 1.
+    """
+
+    SQRT_SITES = "sqrt-sites"  # sqrt(S) TAU*: averaged, exactly the central variance
+    SITES = "sites"  # S TAU*: averaged, sqrt(S) times the central deviation (Table 1(b))
+    SOUND = "sound"  # calibrated at the site's own sampling rate
+    MATCHED = "matched"  # sqrt(S) TAU*: the released variance is the pooled one
+    APPENDIX = "appendix"  # TAU*, as the appendix sets it: the released variance is TAU*^2 / S
+
+
+def default_colluding(sites: int) -> int:
+    """max(1, ceil(S/3) - 1), CAPE's own tolerance; nobody when there is one site."""
+    return 0 if sites < 2 else max(1, math.ceil(sites / 3) - 1)
+
+
+@dataclass(frozen=True)
+class Federation:
+    """The scheme and the adversary it is planned against.
+
+    ``pair_ratio`` is the variance of a pair's Gaussian noise over that of a site's own noise:
+    1 is CAPE's published split; 100 leaves the server's view within 1% of the public one.
+    ``peers`` is the degree of a sparse circulant peer graph; None is the complete graph.
+    """
+
+    scheme: Scheme = Scheme.CAPE
+    form: Form = Form.JOINT
+    sites: int = 1
+    colluding: int = 0
+    dropouts: int = 0
+    masks: MaskKind = MaskKind.RING
+    site_noise: SiteNoise = SiteNoise.MATCHED
+    pair_ratio: float = 100.0
+    peers: int | None = None
+
+    def __post_init__(self) -> None:
+        s, m, d = self.sites, self.colluding, self.dropouts
+        if s < 1:
+            raise InputError("--sites", "must be at least 1", value=s, fix="give a number of sites")
+        if m < 0 or d < 0:
+            raise InputError(
+                "--colluding and --dropouts",
+                "cannot be negative",
+                value=f"{m} and {d}",
+                fix="give 0 or more",
+            )
+        if self.scheme is Scheme.CENTRAL and s != 1:
+            raise InputError(
+                "--sites",
+                "must be 1 for the central scheme",
+                value=s,
+                fix="leave it out, or choose --scheme cape",
+            )
+        if s >= 2 and m < 1:
+            raise InputError(
+                "--colluding",
+                "must be at least 1 with two or more sites",
+                value=m,
+                fix="every participant knows its own noise; leave it out for the default",
+            )
+        if s - m - d < 1:
+            raise InputError(
+                "--sites, --colluding and --dropouts",
+                "leave no honest site",
+                value=f"S={s}, M={m}, R={d}",
+                fix="lower --colluding or --dropouts so that S - M - R is at least 1",
+            )
+        if self.masked and s >= 2 and self.agreement > s - d:
+            raise InputError(
+                "--sites, --colluding and --dropouts",
+                f"cannot agree on who is included: {self.agreement} signatures are needed and "
+                f"{s - d} sites may be left",
+                value=f"S={s}, M={m}, R={d}",
+                fix="lower --colluding or --dropouts, or add sites",
+            )
+        if self.peers is not None and self.masks is MaskKind.GAUSSIAN:
+            raise InputError(
+                "--peers",
+                "needs ring masks",
+                value=self.peers,
+                fix="use --masks ring, or the complete graph",
+            )
+        if self.averaged and self.scheme is Scheme.CAPE and self.masks is MaskKind.RING:
+            raise InputError(
+                "--masks",
+                "must be gaussian for Algorithm 1",
+                value=self.masks,
+                fix="use --masks gaussian, or --form joint",
+            )
+
+    @property
+    def adversary(self) -> Adversary:
+        return Adversary(self.sites, self.colluding, self.dropouts)
+
+    @property
+    def masked(self) -> bool:
+        return self.scheme is Scheme.CAPE
+
+    @property
+    def averaged(self) -> bool:
+        """Whether every site makes a whole mixture and the release is their average."""
+        return self.scheme is Scheme.CONVENTIONAL or (
+            self.scheme is Scheme.CAPE and self.form is Form.ALGORITHM1
+        )
+
+    @property
+    def agreement(self) -> int:
+        """Matching signatures on the included set before anyone reveals a key."""
+        return (self.sites + self.colluding) // 2 + 1
+
+    @property
+    def site_factor(self) -> float:
+        """A site's own noise over the released noise TAU, both on a mixture."""
+        root = math.sqrt(self.sites)
+        return root if self.averaged else 1.0 / root
+
+    @property
+    def theorem_factor(self) -> float:
+        """The released noise TAU over the noise that Theorem 1 asks for."""
+        if self.averaged and self.site_noise is SiteNoise.SITES:
+            return math.sqrt(self.sites)
+        if self.averaged and self.site_noise is SiteNoise.APPENDIX:
+            return 1.0 / math.sqrt(self.sites)
+        return 1.0
+
+    def view_factors(self) -> dict[str, float]:
+        """For each view the noise that a record faces, over one site's own noise.
+
+        In public, colluders subtract their own noise and the missing added none. The server sees
+        every upload: as they are in the conventional scheme, the honest sum only under ring masks,
+        and the joint view of `accounting.joint_view` under Gaussian ones.
+        """
+        honest = self.adversary.honest
+        public = math.sqrt(honest)
+        if self.sites == 1:
+            return {"public": public}
+        if not self.masked:
+            return {"public": public, "server": 1.0}
+        if self.masks is MaskKind.RING:
+            return {"public": public, "server": public}
+        server = math.sqrt(complete_view_variance(1.0, self.pair_ratio, honest))
+        return {"public": public, "server": server}
+
+    def graph_failure(self) -> float:
+        """The chance that the peer graph leaves an honest site without the others' noise."""
+        if self.peers is None:
+            return 0.0
+        return disconnection_probability(self.sites, self.peers, self.colluding, self.dropouts)
+
+
+def peers_for(sites: int, colluding: int, dropouts: int, failure: float) -> int | None:
+    """Complete up to 50 sites; beyond, the smallest degree that keeps the failure bound."""
+    return None if sites <= 50 else sparse_degree(sites, colluding, dropouts, failure)

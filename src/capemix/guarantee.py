@@ -1,0 +1,85 @@
+"""What is promised to a person whose record is in the data: a value that only accounting mints."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from enum import StrEnum
+from typing import Any, Final
+
+from capemix.queries import Relation
+
+
+class Status(StrEnum):
+    GUARANTEE = "guarantee"
+    REAL_ARITHMETIC = "real-arithmetic claim"  # proved for real numbers, computed in floats
+    PAPER = "paper claim"  # Theorem 1 as published
+    SEEDED = "seeded: not private"  # noise from a test seed
+    NO_PRIVACY = "no privacy"  # epsilon is infinite
+
+
+@dataclass(frozen=True)
+class ViewCost:
+    """The cost against one kind of observer. None: not bounded by this accountant."""
+
+    noise: float
+    noise_multiplier: float
+    epsilon: float | None
+
+
+@dataclass(frozen=True)
+class Adversary:
+    """Sites in all, how many of them may collude with the server, how many may be missing."""
+
+    sites: int
+    colluding: int
+    dropouts: int
+
+    @property
+    def honest(self) -> int:
+        return self.sites - self.colluding - self.dropouts
+
+    @property
+    def price(self) -> float:
+        """The price of trusting nobody, as a factor in variance."""
+        return self.sites / self.honest
+
+
+SEAL: Final = object()
+"""Held by `capemix.accounting.mint` alone."""
+
+
+@dataclass(frozen=True)
+class Guarantee:
+    """(epsilon, delta)-differential privacy for one record, against the strongest declared view.
+
+    ``epsilon`` is None when infinite. ``epsilon_pld`` is the hockey-stick figure of the continuous
+    Gaussian: a reference beside the guarantee unless ``arithmetic`` says that it is exact.
+    """
+
+    epsilon: float | None
+    delta: float
+    relation: Relation
+    adversary: Adversary
+    view: str
+    views: Mapping[str, ViewCost]
+    accountant: str
+    arithmetic: str
+    status: Status
+    epsilon_pld: float | None
+    assumptions: tuple[str, ...]
+    seal: object = None
+
+    def __post_init__(self) -> None:
+        if self.seal is not SEAL:
+            raise TypeError("a Guarantee is minted by capemix.accounting.mint, never made by hand")
+        object.__setattr__(self, "seal", None)
+        if self.epsilon is not None and not math.isfinite(self.epsilon):
+            raise ValueError("an infinite epsilon is None")
+
+    def as_json(self) -> dict[str, Any]:
+        values = asdict(self)
+        del values["seal"]
+        values["relation"], values["status"] = str(self.relation), str(self.status)
+        return values

@@ -1,0 +1,71 @@
+"""The inner loops, twice: `fast` in numba and `plain` in numpy/scipy, with the same bits.
+
+``CAPEMIX_KERNELS=plain`` chooses the second. Neither knows what the numbers mean.
+"""
+
+from __future__ import annotations
+
+import os
+from functools import cache
+from typing import Any, Protocol, cast
+
+import numpy as np
+import numpy.typing as npt
+
+from capemix.errors import InputError
+
+Array = npt.NDArray[Any]
+
+
+class Kernels(Protocol):
+    """What both modules offer."""
+
+    def alias_add(
+        self,
+        words: npt.NDArray[np.uint64],
+        columns_log2: int,
+        threshold: npt.NDArray[np.uint64],
+        own: npt.NDArray[np.int32],
+        other: npt.NDArray[np.int32],
+        out: Array,
+    ) -> int:
+        """Add a draw of an alias table to each entry of ``out``; return the number of ties."""
+
+    def floyd(
+        self,
+        words: npt.NDArray[np.uint64],
+        starts: npt.NDArray[np.int64],
+        population: int,
+        indices: npt.NDArray[np.int32],
+    ) -> int:
+        """Draw uniform subsets (Floyd 1987); subset t fills indices[starts[t]:starts[t+1]].
+
+        Returns how many draws one 64-bit word could not settle; the result then is void.
+        """
+
+    def gather_sum(
+        self,
+        rows: Array,
+        starts: npt.NDArray[np.int64],
+        indices: npt.NDArray[np.int32],
+        out: Array,
+    ) -> None:
+        """out[t] = sum of rows[i] for i in indices[starts[t]:starts[t+1]], wrapping."""
+
+
+@cache
+def _load(name: str) -> Kernels:
+    if name == "fast":
+        from capemix.kernels import fast
+
+        return cast(Kernels, fast)
+    from capemix.kernels import plain
+
+    return cast(Kernels, plain)
+
+
+def active() -> Kernels:
+    name = os.environ.get("CAPEMIX_KERNELS", "fast")
+    if name not in ("fast", "plain"):
+        raise InputError("CAPEMIX_KERNELS", "is unknown", value=name, fix="use 'fast' or 'plain'")
+    return _load(name)

@@ -1,0 +1,15 @@
+"""The sum of the selected rows, a draw at a time; never the selected rows themselves."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy.typing as npt
+
+from capemix import kernels
+from capemix.mix.select import Selected
+
+
+def sum_selected(rows: npt.NDArray[Any], selected: Selected, out: npt.NDArray[Any]) -> None:
+    """out[t] = sum of the rows selected for draw t (l rows of width d in, one out)."""
+    kernels.active().gather_sum(rows, selected.starts, selected.indices, out)

@@ -1,0 +1,238 @@
+"""The whole path in two functions: what a site does, and what the coordinator does.
+
+    rows -> prepare -> select -> sum -> noise -> mask        (site_share)
+    shares -> add up -> unmask -> release                    (Coordinator)
+
+Any engine drives these two; with the same seeds they give the same release, bit for bit.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from capemix.blocks import Block, blocks
+from capemix.errors import InputError
+from capemix.federation import MaskKind
+from capemix.mix.select import Selected, select
+from capemix.plan import Accountant, NoiseLaw, Plan
+from capemix.prepare.rows import PreparedRows, prepare_rows
+from capemix.queries import Participation, Selection
+from capemix.randomness.gaussian import add_gaussian
+from capemix.randomness.source import Source
+from capemix.randomness.tables import discrete_gaussian, rounded_gaussian
+from capemix.zerosum.masks import (
+    GaussianMasks,
+    Masks,
+    RingMasks,
+    SiteKeys,
+    add_masks,
+    remove_own_mask,
+    remove_pair_noise,
+)
+
+Array = npt.NDArray[Any]
+Progress = Callable[[int], None]
+"""Called with the number of query rows just finished."""
+
+
+class Draws(Protocol):
+    """A site's randomness: which records take part, and its own noise."""
+
+    def select(self, block: Block, participation: Participation, population: int) -> Selected: ...
+
+    def add_noise(self, block: Block, out: Array) -> None: ...
+
+
+class SourceDraws:
+    """Selection and noise from a source: the only kind a release is made with."""
+
+    def __init__(self, plan: Plan, source: Source) -> None:
+        self._source = source
+        self._deviation = plan.site_deviation
+        self._law = plan.law
+        self._columns = plan.query.width
+
+    def select(self, block: Block, participation: Participation, population: int) -> Selected:
+        stream = self._source.stream("select", *block.label)
+        return select(participation, population, block.stop - block.start, stream)
+
+    def add_noise(self, block: Block, out: Array) -> None:
+        if self._deviation == 0.0:
+            return
+        stream = self._source.stream("noise", *block.label)
+        flat = out.reshape(-1)
+        if self._law is NoiseLaw.GAUSSIAN:
+            add_gaussian(flat, self._deviation, stream)
+            return
+        law = rounded_gaussian if self._law is NoiseLaw.ROUNDED else discrete_gaussian
+        law(self._deviation).add_to(flat, stream.words(flat.size), stream)
+
+
+@dataclass(frozen=True, eq=False)
+class SiteShare:
+    """What a site uploads: its noised and masked sums, and the noise that is in them.
+
+    ``values`` are words of the ring (unsigned integers), or float64 in real arithmetic.
+    """
+
+    site: int
+    values: Array
+    noise: float
+
+    def __repr__(self) -> str:
+        return f"SiteShare(site={self.site}, shape={self.values.shape}, noise={self.noise:g})"
+
+
+def share_dtype(plan: Plan) -> np.dtype[Any]:
+    if not plan.on_lattice:
+        return np.dtype(np.float64)
+    return np.dtype(np.uint32 if plan.ring_bits == 32 else np.uint64)
+
+
+def masks_of(plan: Plan) -> Masks:
+    if plan.federation.masks is MaskKind.RING:
+        return RingMasks()
+    # A self mask must hide at least what the other honest sites' noise would: (h-1) tau_g^2.
+    honest = plan.federation.adversary.honest
+    own = plan.site_deviation
+    return GaussianMasks(
+        pair_deviation=own * float(np.sqrt(plan.federation.pair_ratio)),
+        own_deviation=own * float(np.sqrt(max(1, honest))),
+    )
+
+
+def prepare_site(plan: Plan, features: Array, labels: npt.NDArray[np.int64]) -> PreparedRows:
+    """A site's rows by class, clipped and on the lattice."""
+    return prepare_rows(
+        features,
+        labels,
+        plan.mixing.classes,
+        plan.preparation,
+        label_columns=plan.mixing.label_noise,
+        lattice_norm_bound=plan.lattice_norm_bound,
+    )
+
+
+def check_site(plan: Plan, rows: PreparedRows) -> None:
+    """Refuse, in front of the site's own people and before it joins, what a plan cannot do.
+
+    Poisson selection never refuses. Fixed-size selection needs as many rows as were declared.
+    """
+    if plan.mixing.selection is not Selection.FIXED:
+        return
+    for label, own, declared in zip(
+        plan.classes, rows.by_class, plan.mixing.pool_sizes, strict=True
+    ):
+        needed = declared if plan.accountant is Accountant.SOUND else plan.mixing.mixture
+        if len(own) < needed:
+            raise InputError(
+                f"class {label}",
+                f"has fewer rows at a site than fixed-size selection needs ({needed})",
+                value=len(own),
+                fix="lower --mixture or --class-sizes, use fewer sites, or --selection poisson",
+            )
+
+
+def site_share(
+    plan: Plan,
+    site: int,
+    rows: PreparedRows,
+    draws: Draws,
+    keys: SiteKeys | None = None,
+    *,
+    progress: Progress | None = None,
+    threads: int | None = None,
+) -> SiteShare:
+    """What a site does: select, sum, noise, mask; a block at a time, never a row in the clear."""
+    query = plan.query
+    values = np.empty(query.shape, dtype=share_dtype(plan))
+    # Sums are taken in signed words of the same width: in the ring they are the same bits.
+    signed = values.view(values.dtype.str.replace("u", "i")) if plan.on_lattice else values
+    masks = masks_of(plan) if keys is not None else None
+
+    def fill(block: Block) -> None:
+        out = signed[block.start : block.stop]
+        participation = query.participation[block.group]
+        selected = draws.select(block, participation, len(rows.by_class[block.group]))
+        plan.mixing.add_block(rows, block.group, selected, out)
+        draws.add_noise(block, out)
+        if keys is not None and masks is not None:
+            add_masks(values[block.start : block.stop], keys, masks, block.label)
+        if progress is not None:
+            progress(block.stop - block.start)
+
+    _in_parallel(fill, blocks(query), threads)
+    return SiteShare(site, values, plan.site_deviation)
+
+
+class Coordinator:
+    """What the coordinator does: adds shares up as they come, then takes the masks off."""
+
+    def __init__(self, plan: Plan) -> None:
+        self._plan = plan
+        self._query = plan.query
+        self._sum: Array = np.zeros(self._query.shape, dtype=share_dtype(plan))
+        self._included: list[int] = []
+
+    @property
+    def included(self) -> tuple[int, ...]:
+        return tuple(self._included)
+
+    def add(self, share: SiteShare) -> None:
+        if share.site in self._included:
+            raise ValueError(f"site {share.site} is included already")
+        if share.values.shape != self._sum.shape or share.values.dtype != self._sum.dtype:
+            raise ValueError(f"the share of site {share.site} does not fit the plan")
+        self._included.append(share.site)
+        self._sum += share.values
+
+    def unmask(
+        self,
+        own_keys: Mapping[int, bytes],
+        missing_pairs: Mapping[tuple[int, int], bytes],
+        *,
+        threads: int | None = None,
+    ) -> None:
+        """Take off the included sites' self masks, and what they share with missing sites.
+
+        ``missing_pairs`` maps (included site, missing site) to the pair's key. Nobody's own key
+        and pair keys may both be revealed.
+        """
+        masks = masks_of(self._plan)
+        gone = {missing for _, missing in missing_pairs}
+        if set(own_keys) != set(self._included) or gone & set(self._included):
+            raise ValueError("self masks are revealed for included sites, pairs for missing ones")
+
+        def clear(block: Block) -> None:
+            part = self._sum[block.start : block.stop]
+            for key in own_keys.values():
+                remove_own_mask(part, key, masks, block.label)
+            for (included, missing), key in missing_pairs.items():
+                remove_pair_noise(part, key, masks, block.label, included=included, missing=missing)
+
+        _in_parallel(clear, blocks(self._query), threads)
+
+    def sums(self) -> npt.NDArray[np.float64]:
+        """The noisy sums in the query's own units."""
+        if not self._plan.on_lattice:
+            return np.asarray(self._sum)
+        signed = self._sum.view(self._sum.dtype.str.replace("u", "i"))
+        return np.asarray(signed / self._query.lattice_scale)
+
+
+def _in_parallel(work: Callable[[Block], None], over: Iterable[Block], threads: int | None) -> None:
+    count = threads or os.cpu_count() or 1
+    if count == 1:
+        for block in over:
+            work(block)
+        return
+    with ThreadPoolExecutor(count) as pool:
+        for _ in pool.map(work, over):
+            pass

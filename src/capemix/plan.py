@@ -1,0 +1,443 @@
+"""What is asked, frozen before any row is read; `calibrate` turns a budget into noise.
+
+A plan can neither request nor carry a noise seed: where the noise comes from is decided where it
+is drawn, and shows in the release's status.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from typing import Any, Final
+
+from capemix.accounting import mint
+from capemix.accounting.calibration import smallest_noise
+from capemix.accounting.theorem1 import Theorem1
+from capemix.errors import InputError
+from capemix.federation import (
+    Federation,
+    Form,
+    MaskKind,
+    Scheme,
+    SiteNoise,
+    default_colluding,
+    peers_for,
+)
+from capemix.guarantee import Guarantee
+from capemix.prepare.rows import MAX_LATTICE_NORM, Preparation
+from capemix.prepare.steps import Coverage, Normalise, PublicMap, SiteZScore, Step
+from capemix.queries import Relation, Selection, SumQuery
+from capemix.randomness.tables import MAX_SIGMA
+from capemix.synthesizers.mixing import Mixing, spread
+
+
+class Accountant(StrEnum):
+    SOUND = "sound"
+    PAPER = "paper"
+
+
+class NoiseLaw(StrEnum):
+    DISCRETE = "discrete"  # discrete Gaussian on the lattice; sums over sites
+    ROUNDED = "rounded"  # round(N(0, s^2)): a single curator only; PLD is exact
+    GAUSSIAN = "gaussian"  # floating point
+
+
+ARITHMETIC: Final = {
+    NoiseLaw.DISCRETE: mint.LATTICE,
+    NoiseLaw.ROUNDED: mint.ROUNDED,
+    NoiseLaw.GAUSSIAN: mint.REAL,
+}
+
+_SIGMA_AIM: Final = 2048.0
+"""A site's noise in lattice units: large, so that truncation is small beside it, and with a table
+that still fits the cache."""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What is asked of the rows. ``noise`` is TAU, the deviation of the noise on a released
+    mixture when all sites are in; None until calibrated."""
+
+    mixing: Mixing
+    federation: Federation
+    normalise: Normalise
+    accountant: Accountant
+    relation: Relation
+    law: NoiseLaw
+    delta: float
+    printed_theorem: bool = False
+    noise: float | None = None
+    classes: tuple[str | int, ...] = ()
+    earlier: Guarantee | None = None
+
+    def __post_init__(self) -> None:
+        if not 0.0 < self.delta < 1.0:
+            raise InputError(
+                "--delta", "must be between 0 and 1", value=self.delta, fix="try 1e-5 or 1/records"
+            )
+        if self.noise is not None and not (math.isfinite(self.noise) and self.noise >= 0):
+            raise InputError("--noise", "must be 0 or more", value=self.noise, fix="give TAU")
+        fixed = self.mixing.selection is Selection.FIXED
+        joint = self.federation.scheme is Scheme.CAPE and not self.federation.averaged
+        if fixed and joint:
+            raise InputError(
+                "--selection",
+                "cannot be fixed-size in the joint form: it would need a dealer",
+                value=self.mixing.selection,
+                fix="use poisson, or --form algorithm1",
+            )
+        if fixed and self.relation is Relation.ADD_REMOVE:
+            raise InputError(
+                "--relation",
+                "must be replace-one with fixed-size selection",
+                value=self.relation,
+                fix="use --relation replace-one, or --selection poisson",
+            )
+        if self.accountant is Accountant.SOUND:
+            for step in self.steps:
+                if step.coverage is Coverage.NOT_COVERED:
+                    raise InputError(
+                        step.name,
+                        "is not covered by a sound guarantee",
+                        value=step.says,
+                        fix="declare a --public-range, or use --accountant paper",
+                    )
+        elif self.federation.averaged and self.federation.site_noise is SiteNoise.SOUND:
+            raise InputError(
+                "--site-noise",
+                "needs the sound accountant",
+                value=self.federation.site_noise,
+                fix="use sites or sqrt-sites with --accountant paper",
+            )
+        if self.law is NoiseLaw.ROUNDED and self.federation.sites > 1:
+            raise InputError(
+                "--law",
+                "is for a single curator: rounded noises do not add up to one",
+                value=self.law,
+                fix="use --law discrete",
+            )
+        gaussian_masks = self.federation.masked and self.federation.masks is MaskKind.GAUSSIAN
+        if gaussian_masks != (self.law is NoiseLaw.GAUSSIAN) and self.federation.masked:
+            raise InputError(
+                "--law",
+                f"does not fit --masks {self.federation.masks}",
+                value=self.law,
+                fix="ring masks go with the lattice, Gaussian masks with Gaussian noise",
+            )
+
+    # -- the path: preparation, sums, noise ---------------------------------------------------
+
+    @property
+    def preparation(self) -> Preparation:
+        return Preparation(self.normalise, self.mixing.clip)
+
+    @property
+    def steps(self) -> tuple[Step, ...]:
+        """Everything that reads rows before the sums, and how it is covered."""
+        return self.preparation.steps
+
+    @property
+    def on_lattice(self) -> bool:
+        return self.law is not NoiseLaw.GAUSSIAN
+
+    @property
+    def site_multiplier(self) -> float:
+        """One site's own noise over what one record can add to its share."""
+        return (
+            self._known_noise * self.federation.site_factor * self.mixing.mixture
+        ) / self.mixing.row_bound
+
+    @property
+    def lattice_norm_bound(self) -> int | None:
+        """The norm bound in lattice units: fine enough that truncation is small beside the noise,
+        coarse enough for 16-bit rows and a noise table that fits the cache."""
+        if not self.on_lattice:
+            return None
+        multiplier = self.site_multiplier
+        if multiplier == 0.0:
+            return MAX_LATTICE_NORM
+        fine = max(_SIGMA_AIM / multiplier, 32.0 * math.sqrt(self.mixing.columns))
+        return max(1, math.floor(min(fine, MAX_LATTICE_NORM, MAX_SIGMA / multiplier)))
+
+    @property
+    def query(self) -> SumQuery:
+        return self.mixing.query(self.lattice_norm_bound)
+
+    @property
+    def site_deviation(self) -> float:
+        """One site's own noise on its share: in lattice units, or in real ones off the lattice."""
+        return self.site_multiplier * (self.lattice_norm_bound or self.mixing.row_bound)
+
+    @property
+    def site_noise(self) -> float:
+        """One site's own noise on a mixture (the paper's tau_g)."""
+        return self._known_noise * self.federation.site_factor
+
+    @property
+    def ring_bits(self) -> int:
+        """Wide enough that no sum wraps: 32, or 64 for very large mixtures and plain counts."""
+        if any(p.selected >= p.among for p in self.query.participation):
+            return 64  # every record takes part, however many there are
+        count = self.mixing.sites_averaged * (
+            self.mixing.mixture + 14 * math.sqrt(self.mixing.mixture) + 100
+        )
+        reach = count * (self.lattice_norm_bound or 1)
+        reach += 13 * self.federation.sites * (self.site_deviation + 1)
+        return 32 if reach < 2**31 else 64
+
+    @property
+    def _known_noise(self) -> float:
+        if self.noise is None:
+            raise InputError(
+                "the plan", "has no noise yet", fix="call plan.calibrate(epsilon=...) first"
+            )
+        return self.noise
+
+    # -- accounting --------------------------------------------------------------------------
+
+    @property
+    def theorem(self) -> Theorem1:
+        """Theorem 1 as a reader would compute it: p = lK/N, as if classes were balanced."""
+        sizes = self.mixing.class_sizes
+        return Theorem1(
+            samples=sum(self.mixing.samples),
+            rate=self.mixing.mixture * len(sizes) / sum(sizes),
+            mixture=self.mixing.mixture,
+            clip=self.mixing.clip,
+            printed=self.printed_theorem,
+        )
+
+    def _noised_sum(self) -> mint.NoisedSum:
+        multiplier = self.site_multiplier
+        return mint.NoisedSum(
+            query=self.query,
+            view_multipliers={
+                view: factor * multiplier for view, factor in self.federation.view_factors().items()
+            },
+            arithmetic=ARITHMETIC[self.law],
+            site_sigma=self.site_deviation if self.on_lattice else None,
+            summands=self.federation.adversary.honest,
+            replacement_factor=self.mixing.replacement_factor,
+            graph_failure=self.federation.graph_failure(),
+        )
+
+    def guarantee(self, *, seeded: bool = False) -> Guarantee:
+        """What a release of this plan promises; ``seeded`` if its noise comes from a test seed."""
+        adversary = self.federation.adversary
+        if self.accountant is Accountant.PAPER:
+            return mint.mint_paper(
+                self.theorem,
+                noise=self._known_noise,
+                theorem_noise=self._known_noise / self.federation.theorem_factor,
+                multiplier=self.noise_multiplier,
+                delta=self.delta,
+                adversary=adversary,
+                arithmetic=ARITHMETIC[self.law],
+                seeded=seeded,
+            )
+        assumptions: tuple[str, ...] = ()
+        if (
+            self.federation.masked
+            and self.federation.masks is MaskKind.RING
+            and adversary.sites > 1
+        ):
+            assumptions += (mint.RING_ASSUMPTION,)
+        if self.federation.peers is not None:
+            assumptions += (mint.GRAPH_ASSUMPTION,)
+        if self.mixing.selection is Selection.FIXED:
+            assumptions += (mint.FIXED_SIZE_ASSUMPTION,)
+        return mint.mint_sound(
+            self._noised_sum(),
+            unit=self.mixing.row_bound / self.mixing.mixture,
+            delta=self.delta,
+            relation=self.relation,
+            adversary=adversary,
+            seeded=seeded,
+            assumptions=assumptions,
+            earlier=self.earlier,
+        )
+
+    @property
+    def noise_multiplier(self) -> float:
+        """TAU l / c: the released noise over what one record adds to a mixture."""
+        return self._known_noise * self.mixing.mixture / self.mixing.clip
+
+    def with_noise(self, noise: float) -> Plan:
+        return replace(self, noise=noise)
+
+    def calibrate(self, epsilon: float) -> Plan:
+        """The plan with the least noise whose guarantee is at most ``epsilon``."""
+        if math.isnan(epsilon) or epsilon <= 0:
+            raise InputError(
+                "--epsilon", "must be above 0", value=epsilon, fix="give a budget, or inf for none"
+            )
+        if math.isinf(epsilon):
+            return self.with_noise(0.0)
+        if self.accountant is Accountant.PAPER:
+            theorem = self.theorem
+            noise = smallest_noise(lambda tau: theorem.epsilon(tau, self.delta), epsilon)
+            return self.with_noise(noise * self.federation.theorem_factor)
+
+        def sound_epsilon(noise: float) -> float:
+            noised = self.with_noise(noise)._noised_sum()
+            strongest = noised.view_multipliers[noised.strongest]
+            return mint.sound_epsilon(noised, strongest, self.delta, self.relation)
+
+        return self.with_noise(
+            smallest_noise(
+                sound_epsilon, epsilon, start=self.mixing.row_bound / self.mixing.mixture
+            )
+        )
+
+    def as_json(self) -> dict[str, Any]:
+        """Everything that was asked, for the manifest: declared values only."""
+        federation, mixing = self.federation, self.mixing
+        normalise = (
+            {"kind": "site-zscore"}
+            if isinstance(self.normalise, SiteZScore)
+            else {
+                "kind": "public",
+                "shift": self.normalise.shift,
+                "scale": self.normalise.scale,
+                "low": self.normalise.low,
+                "high": self.normalise.high,
+            }
+        )
+        query = self.query
+        return {
+            "classes": list(self.classes),
+            "class_sizes": list(mixing.class_sizes),
+            "samples": list(mixing.samples),
+            "mixture": mixing.mixture,
+            "clip": mixing.clip,
+            "width": mixing.width,
+            "selection": str(mixing.selection),
+            "label_noise": mixing.label_noise,
+            "normalise": normalise,
+            "scheme": str(federation.scheme),
+            "form": str(federation.form) if federation.scheme is Scheme.CAPE else None,
+            "sites": federation.sites,
+            "colluding": federation.colluding,
+            "dropouts": federation.dropouts,
+            "masks": str(federation.masks) if federation.masked else None,
+            "peers": federation.peers,
+            "law": str(self.law),
+            "accountant": str(self.accountant),
+            "relation": str(self.relation),
+            "delta": self.delta,
+            "noise": self.noise,
+            "queries": [
+                {
+                    "name": query.name,
+                    "rows": query.rows,
+                    "width": query.width,
+                    "l2_norm_bound": query.l2_norm_bound,
+                    "lattice_norm_bound": query.lattice_norm_bound,
+                    "share": query.share,
+                    "participation": [
+                        {"draws": p.draws, "selected": p.selected, "among": p.among}
+                        for p in query.participation
+                    ],
+                }
+            ],
+            "steps": [
+                {"name": s.name, "coverage": str(s.coverage), "says": s.says} for s in self.steps
+            ],
+        }
+
+
+def make_plan(
+    *,
+    width: int,
+    class_sizes: tuple[int, ...],
+    samples: int | tuple[int, ...],
+    mixture: int,
+    clip: float = 1.0,
+    classes: tuple[str | int, ...] = (),
+    normalise: Normalise | None = None,
+    scheme: Scheme | str = Scheme.CENTRAL,
+    form: Form | str = Form.JOINT,
+    sites: int = 1,
+    colluding: int | None = None,
+    dropouts: int = 0,
+    masks: MaskKind | str | None = None,
+    peers: int | None = None,
+    site_noise: SiteNoise | str | None = None,
+    selection: Selection | str | None = None,
+    relation: Relation | str | None = None,
+    accountant: Accountant | str = Accountant.SOUND,
+    law: NoiseLaw | str | None = None,
+    label_noise: bool | None = None,
+    printed_theorem: bool = False,
+    delta: float = 1e-5,
+    noise: float | None = None,
+) -> Plan:
+    """A plan with the defaults that go with the scheme and the accountant.
+
+    The sound accountant draws by Poisson selection on the lattice and leaves labels alone; the
+    paper's draws fixed-size subsets (where it can) and noises labels.
+    """
+    scheme, form, accountant = Scheme(scheme), Form(form), Accountant(accountant)
+    paper = accountant is Accountant.PAPER
+    algorithm1 = scheme is Scheme.CAPE and form is Form.ALGORITHM1
+    averaged = algorithm1 or scheme is Scheme.CONVENTIONAL
+    if scheme is Scheme.CENTRAL:
+        sites, colluding, dropouts, masks = 1, 0, 0, MaskKind.RING
+    if masks is None:
+        masks = MaskKind.GAUSSIAN if algorithm1 else MaskKind.RING
+    masks = MaskKind(masks)
+    if site_noise is None:
+        site_noise = (
+            SiteNoise.MATCHED if algorithm1 else SiteNoise.SITES if paper else SiteNoise.SOUND
+        )
+    if selection is None:
+        fixed = algorithm1 or (paper and (scheme is not Scheme.CAPE))
+        selection = Selection.FIXED if fixed else Selection.POISSON
+    selection = Selection(selection)
+    if relation is None:
+        relation = (
+            Relation.REPLACE_ONE if paper or selection is Selection.FIXED else Relation.ADD_REMOVE
+        )
+    if law is None:
+        gaussian = scheme is Scheme.CAPE and masks is MaskKind.GAUSSIAN
+        law = NoiseLaw.GAUSSIAN if gaussian else NoiseLaw.DISCRETE
+    if colluding is None:
+        colluding = default_colluding(sites)
+    if peers is None and scheme is Scheme.CAPE and masks is MaskKind.RING and sites > 50:
+        peers = peers_for(sites, colluding, dropouts, delta * 1e-3)
+    if label_noise is None:
+        label_noise = paper or algorithm1
+    if isinstance(samples, int):
+        samples = spread(samples, len(class_sizes))
+    return Plan(
+        mixing=Mixing(
+            width=width,
+            class_sizes=tuple(class_sizes),
+            samples=tuple(samples),
+            mixture=mixture,
+            clip=clip,
+            selection=selection,
+            label_noise=label_noise,
+            sites_averaged=sites if averaged else 1,
+        ),
+        federation=Federation(
+            scheme=scheme,
+            form=form,
+            sites=sites,
+            colluding=colluding,
+            dropouts=dropouts,
+            masks=masks,
+            site_noise=SiteNoise(site_noise),
+            pair_ratio=1.0 if algorithm1 else 100.0,
+            peers=peers,
+        ),
+        normalise=normalise if normalise is not None else PublicMap(),
+        accountant=accountant,
+        relation=Relation(relation),
+        law=NoiseLaw(law),
+        delta=delta,
+        printed_theorem=printed_theorem,
+        noise=noise,
+        classes=classes or tuple(range(len(class_sizes))),
+    )

@@ -1,0 +1,147 @@
+"""Rows made ready for a private sum: normalised, clipped, truncated onto the integer lattice.
+
+Every rule looks at one row at a time (except the paper's z-score), so a bad row can neither stop a
+site nor change what is done to the others: a row that is not finite becomes zero.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from capemix.prepare.steps import Coverage, Normalise, PublicMap, SiteZScore, Step
+
+MAX_LATTICE_NORM: Final = 32_767
+"""Rows are stored as 16-bit integers: narrow rows move fewer bytes."""
+
+_CHUNK: Final = 4096
+
+Real = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True, eq=False)
+class PreparedRows:
+    """One site's rows by class, none longer than its bound.
+
+    On the lattice ``by_class`` holds int16 arrays and the bound is ``lattice_norm_bound`` units;
+    in real arithmetic it holds float64 arrays, bounded by ``l2_norm_bound``.
+    """
+
+    by_class: tuple[npt.NDArray[Any], ...]
+    l2_norm_bound: float
+    lattice_norm_bound: int | None
+
+    def __repr__(self) -> str:
+        return f"PreparedRows(classes={len(self.by_class)}, l2_norm_bound={self.l2_norm_bound})"
+
+
+@dataclass(frozen=True)
+class Preparation:
+    """How rows are prepared: the same for every site, fixed before any row is read."""
+
+    normalise: Normalise
+    clip: float
+
+    @property
+    def steps(self) -> tuple[Step, ...]:
+        return (
+            self.normalise.step,
+            Step("clip", Coverage.PER_ROW, f"l2 norm at most {self.clip:g}"),
+            Step("lattice", Coverage.PER_ROW, "truncated toward zero, norm checked in integers"),
+        )
+
+    def apply(self, features: npt.NDArray[Any]) -> Real:
+        """Normalise and clip."""
+        return clip_rows(normalise_rows(features, self.normalise), self.clip)
+
+
+def normalise_rows(features: npt.NDArray[Any], how: Normalise) -> Real:
+    rows = features.astype(np.float64)
+    if isinstance(how, SiteZScore):
+        if not len(rows):
+            return rows
+        deviation = rows.std(axis=0)
+        return (rows - rows.mean(axis=0)) / np.where(deviation > 0, deviation, 1.0)
+    if how.low is not None and how.high is not None:
+        np.clip(rows, how.low, how.high, out=rows)
+    with np.errstate(over="ignore"):
+        rows -= how.shift
+        rows /= how.scale
+    return rows
+
+
+def denormalise_rows(rows: Real, how: PublicMap) -> Real:
+    """Back to the data's own units, inside the declared range: post-processing."""
+    out = rows * how.scale + how.shift
+    if how.low is not None and how.high is not None:
+        np.clip(out, how.low, how.high, out=out)
+    return out
+
+
+def clip_rows(rows: Real, bound: float) -> Real:
+    """x * min(1, bound / |x|): no row's l2 norm exceeds ``bound``, rounding included."""
+    largest = np.abs(rows).max(axis=1, initial=0.0)
+    finite = np.isfinite(largest)
+    safe = np.where(finite[:, None], rows, 0.0)
+    # Divide by the largest entry first, so that no square overflows or vanishes.
+    unit = np.where(finite & (largest > 0), largest, 1.0)
+    safe /= unit[:, None]
+    norms = np.sqrt(np.einsum("ij,ij->i", safe, safe))
+    slack = 1.0 - max(1e-12, 4e-16 * rows.shape[1])  # more than the rounding of norm and product
+    limit = bound * slack
+    with np.errstate(over="ignore"):
+        factor = np.where(norms * unit > limit, limit / np.maximum(norms, 1e-300), unit)
+    return np.asarray(safe * factor[:, None])
+
+
+def truncate_rows(
+    rows: Real, *, l2_norm_bound: float, lattice_norm_bound: int
+) -> npt.NDArray[np.int16]:
+    """Toward zero onto the lattice, so the norm cannot grow; then checked in integers."""
+    scale = lattice_norm_bound / l2_norm_bound
+    with np.errstate(over="ignore"):
+        units = np.trunc(rows * scale)
+    np.clip(units, -lattice_norm_bound, lattice_norm_bound, out=units)
+    whole = units.astype(np.int64)
+    too_long = np.einsum("ij,ij->i", whole, whole) > lattice_norm_bound**2
+    whole[too_long] = 0  # unreachable for clipped rows; a row over its bound must not count
+    return whole.astype(np.int16)
+
+
+def prepare_rows(
+    features: npt.NDArray[Any],
+    labels: npt.NDArray[np.int64],
+    classes: int,
+    preparation: Preparation,
+    *,
+    label_columns: bool,
+    lattice_norm_bound: int | None,
+) -> PreparedRows:
+    """One site's rows by class. ``label_columns`` appends the one-hot label (the paper's form)."""
+    normalise = preparation.normalise
+    if isinstance(normalise, SiteZScore):
+        features, normalise = normalise_rows(features, normalise), PublicMap()
+    per_chunk = Preparation(normalise, preparation.clip)
+    width = features.shape[1] + (classes if label_columns else 0)
+    bound = float(np.sqrt(preparation.clip**2 + 1.0)) if label_columns else preparation.clip
+    by_class: list[npt.NDArray[Any]] = []
+    for label in range(classes):
+        members = np.flatnonzero(labels == label)
+        dtype = np.float64 if lattice_norm_bound is None else np.int16
+        out: npt.NDArray[Any] = np.empty((len(members), width), dtype=dtype)
+        for start in range(0, len(members), _CHUNK):
+            rows = per_chunk.apply(features[members[start : start + _CHUNK]])
+            if label_columns:
+                one_hot = np.zeros((len(rows), classes))
+                one_hot[:, label] = 1.0
+                rows = np.hstack([rows, one_hot])
+            out[start : start + len(rows)] = (
+                rows
+                if lattice_norm_bound is None
+                else truncate_rows(rows, l2_norm_bound=bound, lattice_norm_bound=lattice_norm_bound)
+            )
+        by_class.append(out)
+    return PreparedRows(tuple(by_class), bound, lattice_norm_bound)

@@ -1,0 +1,89 @@
+"""What is done to a row before it is summed, and what each step costs in privacy."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from enum import StrEnum
+
+from capemix.errors import InputError
+
+
+class Coverage(StrEnum):
+    """How the guarantee treats a step that touches rows."""
+
+    PUBLIC = "public"  # uses declared constants only
+    PER_ROW = "per-row"  # depends on the row alone
+    PAID = "paid for"  # reads other rows, within the budget
+    NOT_COVERED = "not covered"  # reads other rows, with no budget
+
+
+@dataclass(frozen=True)
+class Step:
+    name: str
+    coverage: Coverage
+    says: str
+
+
+@dataclass(frozen=True)
+class PublicMap:
+    """x -> (x - shift) / scale with constants declared public; the identity by default.
+
+    With ``low`` and ``high`` set, values outside that declared range are moved to its ends, and
+    released values too.
+    """
+
+    shift: float = 0.0
+    scale: float = 1.0
+    low: float | None = None
+    high: float | None = None
+
+    def __post_init__(self) -> None:
+        if not (math.isfinite(self.shift) and math.isfinite(self.scale) and self.scale > 0):
+            raise InputError(
+                "public map",
+                "needs a finite shift and a positive scale",
+                value=f"{self.shift},{self.scale}",
+                fix="give finite numbers",
+            )
+
+    @classmethod
+    def of_range(cls, low: float, high: float, *, center: float | None = None) -> PublicMap:
+        """Map the declared range so that ``center`` (its middle by default) goes to 0 and half
+        the range to 1."""
+        if not (math.isfinite(low) and math.isfinite(high) and low < high):
+            raise InputError(
+                "--public-range",
+                "must be two finite numbers LO < HI",
+                value=f"{low:g},{high:g}",
+                fix="give the smallest and largest value that a feature can take",
+            )
+        middle = (low + high) / 2 if center is None else center
+        return cls(shift=middle, scale=(high - low) / 2, low=low, high=high)
+
+    @property
+    def step(self) -> Step:
+        if self == PublicMap():
+            return Step("normalise", Coverage.PUBLIC, "rows as they stand (no range declared)")
+        bounds = "" if self.low is None else f", declared range [{self.low:g}, {self.high:g}]"
+        return Step("normalise", Coverage.PUBLIC, f"(x - {self.shift:g}) / {self.scale:g}{bounds}")
+
+
+@dataclass(frozen=True)
+class SiteZScore:
+    """The paper's normalisation: each site's own mean and deviation, per feature.
+
+    These are statistics of private rows for which the paper's accounting pays nothing, so no
+    sound guarantee can be given for them.
+    """
+
+    @property
+    def step(self) -> Step:
+        return Step(
+            "normalise",
+            Coverage.NOT_COVERED,
+            "z-score by the site's own mean and deviation (statistics of private rows)",
+        )
+
+
+Normalise = PublicMap | SiteZScore

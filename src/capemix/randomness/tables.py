@@ -1,0 +1,219 @@
+"""Integer laws by Walker's alias method, each within 2^-100 of the exact law per draw.
+
+A table has 2^k columns. A draw reads one 64-bit word: k bits choose the column, the other 64-k are
+compared with the high part of the column's threshold; only on a tie (probability 2^-(64-k)) are 64
+further bits compared with its low part. Probabilities are thus multiples of 2^-128, computed in
+integer arithmetic with a wide margin; the tails cut off weigh less than 2^-110.
+
+The discrete Gaussian is Canonne, Kamath, Steinke 2020; the alias method Walker 1977, Vose 1991.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from decimal import Context, Decimal
+from fractions import Fraction
+from functools import lru_cache
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+
+from capemix import kernels
+from capemix.randomness.source import ByteStream
+
+TOTAL_VARIATION: Final = 2.0**-100
+"""The error per draw that accounting adds to delta; what the tables reach is smaller."""
+
+MAX_SIGMA: Final = 40_000.0
+"""Largest deviation, in lattice units, that a table is built for (2^20 columns)."""
+
+_FIXED: Final = 320  # bits after the point while weights are computed
+_TOTAL: Final = 128  # probabilities are multiples of 2^-128
+_TAIL_BITS: Final = 115
+_DECIMAL = Context(prec=130)
+
+
+@dataclass(frozen=True, eq=False)
+class IntegerLaw:
+    """A table to draw integers from; ``columns_log2`` is k above."""
+
+    columns_log2: int
+    threshold_high: npt.NDArray[np.uint64]
+    threshold_low: npt.NDArray[np.uint64]
+    own: npt.NDArray[np.int32]
+    other: npt.NDArray[np.int32]
+
+    def add_to(
+        self, out: npt.NDArray[np.integer], words: npt.NDArray[np.uint64], stream: ByteStream
+    ) -> None:
+        """Add one draw to every entry of the flat ``out`` (int32 or int64, wrapping)."""
+        ties = kernels.active().alias_add(
+            words, self.columns_log2, self.threshold_high, self.own, self.other, out
+        )
+        if ties:
+            self._settle_ties(out, words, stream)
+
+    def draw(self, stream: ByteStream, count: int) -> npt.NDArray[np.int64]:
+        out = np.zeros(count, dtype=np.int64)
+        self.add_to(out, stream.words(count), stream)
+        return out
+
+    def _settle_ties(
+        self, out: npt.NDArray[np.integer], words: npt.NDArray[np.uint64], stream: ByteStream
+    ) -> None:
+        # The kernel gave every tie the column's other value; put right those that are its own.
+        columns = (words & np.uint64((1 << self.columns_log2) - 1)).astype(np.int64)
+        fractions = words >> np.uint64(self.columns_log2)
+        for i in np.flatnonzero(fractions == self.threshold_high[columns]):
+            column = columns[i]
+            if stream.tie_word() < int(self.threshold_low[column]):
+                out[i] += int(self.own[column]) - int(self.other[column])
+
+    def probabilities(self) -> dict[int, Fraction]:
+        """The law that the table draws from, exactly."""
+        columns = 1 << self.columns_log2
+        capacity = 1 << (_TOTAL - self.columns_log2)
+        law: dict[int, int] = {}
+        for column in range(columns):
+            own = (int(self.threshold_high[column]) << 64) + int(self.threshold_low[column])
+            for value, weight in (
+                (int(self.own[column]), own),
+                (int(self.other[column]), capacity - own),
+            ):
+                if weight:
+                    law[value] = law.get(value, 0) + weight
+        return {value: Fraction(weight, 1 << _TOTAL) for value, weight in law.items()}
+
+
+def _alias_table(values: Sequence[int], weights: Sequence[int]) -> IntegerLaw:
+    """Vose's construction in exact integers; the rounding remainder joins the heaviest value."""
+    total = sum(weights)
+    scaled = [(weight << _TOTAL) // total for weight in weights]
+    heaviest = max(range(len(scaled)), key=scaled.__getitem__)
+    scaled[heaviest] += (1 << _TOTAL) - sum(scaled)
+
+    k = max(1, (len(values) - 1).bit_length())
+    columns, capacity = 1 << k, 1 << (_TOTAL - k)
+    own = [*values, *([values[heaviest]] * (columns - len(values)))]
+    left = [*scaled, *([0] * (columns - len(values)))]
+    threshold, alias = [capacity] * columns, list(range(columns))
+    small = [i for i, weight in enumerate(left) if weight < capacity]
+    large = [i for i, weight in enumerate(left) if weight >= capacity]
+    while small:
+        i = small.pop()
+        j = large[-1]
+        threshold[i], alias[i] = left[i], j
+        left[j] -= capacity - left[i]
+        if left[j] < capacity:
+            large.pop()
+            small.append(j)
+    # A full column needs no comparison: give it its own value on both sides.
+    for i, weight in enumerate(threshold):
+        if weight == capacity:
+            threshold[i], alias[i] = 0, i
+    own_values = np.array(own, dtype=np.int32)
+    return IntegerLaw(
+        columns_log2=k,
+        threshold_high=np.array([weight >> 64 for weight in threshold], dtype=np.uint64),
+        threshold_low=np.array([weight & ((1 << 64) - 1) for weight in threshold], dtype=np.uint64),
+        own=own_values,
+        other=own_values[np.array(alias)],
+    )
+
+
+def _fixed_exp(exponent: Fraction) -> int:
+    """exp(exponent) as an integer multiple of 2^-320."""
+    ratio = _DECIMAL.divide(Decimal(exponent.numerator), Decimal(exponent.denominator))
+    scaled = _DECIMAL.multiply(_DECIMAL.exp(ratio), Decimal(1 << _FIXED))
+    return int(scaled)
+
+
+def _half_gaussian(sigma: float) -> list[int]:
+    """exp(-x^2 / 2 sigma^2) for x = 0, 1, ... until the tail is below 2^-115."""
+    if not 0.0 < sigma <= MAX_SIGMA:
+        raise ValueError(f"sigma must be in (0, {MAX_SIGMA:g}] lattice units, not {sigma}")
+    variance = Fraction(sigma) ** 2
+    last = math.ceil(sigma * math.sqrt(2.0 * math.log(2.0) * _TAIL_BITS)) + 1
+    step, ratio = _fixed_exp(-1 / (2 * variance)), _fixed_exp(-1 / variance)
+    weights, weight = [], 1 << _FIXED
+    for _ in range(last + 1):
+        weights.append(weight)
+        weight = (weight * step) >> _FIXED
+        step = (step * ratio) >> _FIXED
+    return weights
+
+
+def _mirrored(half: Sequence[int]) -> IntegerLaw:
+    reach = len(half) - 1
+    return _alias_table(range(-reach, reach + 1), [*half[:0:-1], *half])
+
+
+@lru_cache(maxsize=8)
+def discrete_gaussian(sigma: float) -> IntegerLaw:
+    """P(x) proportional to exp(-x^2 / 2 sigma^2) on the integers."""
+    return _mirrored(_half_gaussian(sigma))
+
+
+@lru_cache(maxsize=8)
+def rounded_gaussian(sigma: float) -> IntegerLaw:
+    """round(N(0, sigma^2)): the mass of N(0, sigma^2) on [x - 1/2, x + 1/2].
+
+    The mass is exp(-x^2/2s^2) times the integral over |t| <= 1/2 of cosh(x t / s^2)
+    exp(-t^2 / 2 s^2), expanded in even powers of x / s^2.
+    """
+    if sigma < 1.0:
+        raise ValueError(f"a rounded Gaussian is drawn for sigma >= 1 lattice unit, not {sigma}")
+    half = _half_gaussian(sigma)
+    variance = Fraction(sigma) ** 2
+    one = 1 << _FIXED
+    inverse_variance = (one * variance.denominator) // variance.numerator
+    # moments[j] = integral of t^(2j) exp(-t^2/2s^2) over |t| <= 1/2, by the series of exp.
+    moments: list[int] = []
+    for j in range(80):
+        moment, factor, i = 0, one, 0
+        while factor:
+            power = 2 * (j + i) + 1
+            moment += (factor >> (power - 1)) // power
+            i += 1
+            factor = -((factor * inverse_variance) >> _FIXED) // (2 * i)
+            if abs(factor) <= 1:
+                break
+        moments.append(moment)
+    weights = []
+    for x, weight in enumerate(half):
+        slope_squared = (x * x * inverse_variance * inverse_variance) >> _FIXED
+        total, factor = 0, one
+        for j, moment in enumerate(moments):
+            term = (factor * moment) >> _FIXED
+            if not term:
+                break
+            total += term
+            factor = ((factor * slope_squared) >> _FIXED) // ((2 * j + 1) * (2 * j + 2))
+        weights.append((weight * total) >> _FIXED)
+    return _mirrored(weights)
+
+
+@lru_cache(maxsize=1024)
+def binomial(trials: int, selected: int, among: int) -> IntegerLaw:
+    """Binomial(trials, selected / among), for Poisson selection of records."""
+    if not (trials >= 1 and 0 < selected < among):
+        raise ValueError(f"no table for Binomial({trials}, {selected}/{among})")
+    mode = min(trials, (trials + 1) * selected // among)
+    odds_up, odds_down = selected, among - selected
+    negligible = 1 << (_FIXED - _TAIL_BITS - trials.bit_length())
+    up, weight, count = [], 1 << _FIXED, mode
+    while weight > negligible and count <= trials:
+        up.append(weight)
+        weight = weight * (trials - count) * odds_up // ((count + 1) * odds_down)
+        count += 1
+    down, weight, count = [], 1 << _FIXED, mode
+    while count > 0:
+        weight = weight * count * odds_down // ((trials - count + 1) * odds_up)
+        count -= 1
+        if weight <= negligible:
+            break
+        down.append(weight)
+    return _alias_table(range(mode - len(down), mode + len(up)), [*down[::-1], *up])

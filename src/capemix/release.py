@@ -1,0 +1,195 @@
+"""The release: synthetic rows with their guarantee, written whole or not at all."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+import tempfile
+from dataclasses import dataclass
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from capemix.data.rows import LabeledRows
+from capemix.errors import InputError
+from capemix.guarantee import Guarantee
+from capemix.plan import Plan
+from capemix.prepare.rows import denormalise_rows
+from capemix.prepare.steps import PublicMap
+
+FORMAT: Final = "capemix-release/1"
+_VERSIONED: Final = ("capemix", "numpy", "scipy", "cryptography", "dp-accounting", "pyarrow")
+
+
+@dataclass(frozen=True, eq=False)
+class Release:
+    """Synthetic rows in the data's own units (in standardised units after a site's z-score)."""
+
+    features: npt.NDArray[np.floating[Any]]
+    labels: npt.NDArray[np.int64]
+    plan: Plan
+    guarantee: Guarantee
+    feature_names: tuple[str, ...]
+    label_name: str
+    image_shape: tuple[int, int] | None
+
+    @classmethod
+    def from_sums(
+        cls,
+        plan: Plan,
+        sums: npt.NDArray[np.float64],
+        guarantee: Guarantee,
+        *,
+        schema_of: LabeledRows,
+    ) -> Release:
+        """Post-process the noisy sums; of ``schema_of`` only the public schema is read."""
+        rows, labels = plan.mixing.rows_from_sums(sums)
+        if isinstance(plan.normalise, PublicMap):
+            rows = denormalise_rows(rows, plan.normalise)
+        image = schema_of.image_shape
+        return cls(
+            features=rows.astype(np.float32 if image else np.float64, copy=False),
+            labels=labels,
+            plan=plan,
+            guarantee=guarantee,
+            feature_names=schema_of.feature_names,
+            label_name=schema_of.label_name,
+            image_shape=image,
+        )
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    def manifest(self, digests: dict[str, str]) -> dict[str, Any]:
+        """What anyone may know of this release: no input digest, no timing, no count of rows."""
+        return {
+            "format": FORMAT,
+            "guarantee": self.guarantee.as_json(),
+            "plan": self.plan.as_json(),
+            "schema": {
+                "features": list(self.feature_names),
+                "label": self.label_name,
+                "image_shape": list(self.image_shape) if self.image_shape else None,
+                "rows": len(self),
+            },
+            "versions": {name: version(name) for name in _VERSIONED},
+            "sha256": digests,
+        }
+
+    def save(self, folder: str | os.PathLike[str]) -> Path:
+        """Write the folder: everything first under a name of its own, then one rename."""
+        target = check_output(folder)
+        try:
+            partial = Path(tempfile.mkdtemp(prefix=f".{target.name}.", dir=target.parent))
+        except OSError as error:
+            raise _unwritable(target, error) from error
+        try:
+            self._write(partial)
+            partial.chmod(0o755)
+            if target.exists():
+                target.rmdir()  # an empty folder, as check_output saw; anything else fails here
+            partial.rename(target)
+        except OSError as error:
+            shutil.rmtree(partial, ignore_errors=True)
+            raise _unwritable(target, error) from error
+        except BaseException:
+            shutil.rmtree(partial, ignore_errors=True)
+            raise
+        return target
+
+    def _write(self, folder: Path) -> None:
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+
+        classes = np.array(self.plan.classes)
+        columns = dict(zip(self.feature_names, self.features.T, strict=True))
+        columns[self.label_name] = classes[self.labels]
+        pq.write_table(pa.table(columns), folder / "synthetic.parquet")
+        if self.image_shape:
+            images = self.features.reshape(-1, *self.image_shape)
+            np.savez(folder / "synthetic.npz", features=images, labels=classes[self.labels])
+        digests = {
+            path.name: hashlib.sha256(path.read_bytes()).hexdigest()
+            for path in sorted(folder.iterdir())
+        }
+        text = json.dumps(self.manifest(digests), indent=2, allow_nan=False)
+        (folder / "manifest.json").write_text(text + "\n")
+
+
+def check_output(folder: str | os.PathLike[str]) -> Path:
+    """The folder to write, if it can be: absent or empty, below a folder we may write to."""
+    target = Path(folder).absolute()
+    if target.exists() and (not target.is_dir() or any(target.iterdir())):
+        raise InputError(
+            "--out", "is in use", value=folder, fix="name a folder that is absent or empty"
+        )
+    parent = target.parent
+    try:
+        parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise _unwritable(target, error) from error
+    if not os.access(parent, os.W_OK | os.X_OK):
+        raise _unwritable(target, None)
+    return target
+
+
+def _unwritable(target: Path, error: OSError | None) -> InputError:
+    reason = f": {error.strerror}" if error is not None and error.strerror else ""
+    return InputError(
+        "--out", f"cannot be written{reason}", value=target, fix="name a folder you may write to"
+    )
+
+
+@dataclass(frozen=True, eq=False)
+class SavedRelease:
+    """A release read back from its folder, checked against its manifest's digests."""
+
+    rows: LabeledRows
+    manifest: dict[str, Any]
+
+
+def read_release(folder: str | os.PathLike[str]) -> SavedRelease:
+    from capemix.data.files import load_file
+
+    path = Path(folder)
+    try:
+        manifest = json.loads((path / "manifest.json").read_text())
+        digests, label = manifest["sha256"], manifest["schema"]["label"]
+        shape = manifest["schema"]["image_shape"]
+        classes = tuple(manifest["plan"]["classes"])
+        if manifest["format"] != FORMAT:
+            raise KeyError("format")
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise InputError(
+            "release", "has no readable manifest.json", value=folder, fix="name a release folder"
+        ) from error
+    table = path / "synthetic.parquet"
+    try:
+        digest = hashlib.sha256(table.read_bytes()).hexdigest()
+    except OSError as error:
+        raise InputError(
+            "release", "has no synthetic.parquet", value=folder, fix="make the release again"
+        ) from error
+    if digests.get(table.name) != digest:
+        raise InputError(
+            str(table),
+            "does not match its manifest",
+            value=digest[:12],
+            fix="get the release again",
+        )
+    loaded = load_file(table, label).rows
+    codes = np.array([classes.index(name) for name in loaded.classes], dtype=np.int64)
+    rows = LabeledRows(
+        features=loaded.features,
+        labels=codes[loaded.labels],
+        classes=classes,
+        feature_names=loaded.feature_names,
+        label_name=label,
+        image_shape=tuple(shape) if shape else None,
+    )
+    return SavedRelease(rows, manifest)

@@ -1,0 +1,132 @@
+"""DP-CDA: class-wise random mixtures (Saha, Tonoy, Imtiaz 2024), as sums asked for + a
+post-processing from noisy sums to rows.
+
+A mixture of class k is (1/l) times the sum of the class-k rows that were drawn. The labels of a
+class-k mixture are k before any row is read, so by default they are released as they are; with
+``label_noise`` the one-hot label is mixed and noised along with the row, as the paper has it.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from capemix.errors import InputError
+from capemix.mix.select import Selected
+from capemix.mix.sums import sum_selected
+from capemix.prepare.rows import PreparedRows
+from capemix.queries import Participation, Selection, SumQuery
+
+
+@dataclass(frozen=True)
+class Mixing:
+    """``samples[k]`` mixtures of class k, of ``mixture`` rows each (in expectation, if Poisson).
+
+    ``class_sizes`` are declared or noisy sizes that fix the sampling rates. ``sites_averaged``
+    is 1 when the sites' shares add up to a mixture, and S when each of S sites mixes rows of its
+    own and the average is released: then a site's class is taken to have size n_k / S.
+    """
+
+    width: int
+    class_sizes: tuple[int, ...]
+    samples: tuple[int, ...]
+    mixture: int
+    clip: float
+    selection: Selection = Selection.POISSON
+    label_noise: bool = False
+    sites_averaged: int = 1
+
+    def __post_init__(self) -> None:
+        if self.mixture < 1:
+            raise InputError("--mixture", "must be at least 1", value=self.mixture, fix="raise it")
+        if not (math.isfinite(self.clip) and self.clip > 0):
+            raise InputError(
+                "--clip", "must be a positive number", value=self.clip, fix="give the norm bound"
+            )
+        if not self.class_sizes:
+            raise InputError("classes", "are none", fix="declare at least one class")
+        if len(self.samples) != len(self.class_sizes) or min(self.samples) < 0:
+            raise InputError(
+                "--samples",
+                "must give every class a number of mixtures",
+                value=len(self.samples),
+                fix=f"there are {len(self.class_sizes)} classes",
+            )
+        if sum(self.samples) < 1:
+            raise InputError(
+                "--samples", "must be at least 1", value=sum(self.samples), fix="raise it"
+            )
+        smallest = min(self.pool_sizes)
+        if self.mixture > smallest:
+            where = " at a site" if self.sites_averaged > 1 else ""
+            raise InputError(
+                "--mixture",
+                f"is larger than the smallest class{where} ({smallest})",
+                value=self.mixture,
+                fix="lower --mixture, or declare larger class sizes if they are true",
+            )
+
+    @property
+    def classes(self) -> int:
+        return len(self.class_sizes)
+
+    @property
+    def pool_sizes(self) -> tuple[int, ...]:
+        """The sizes from which one site's (or the joint) draw selects."""
+        return tuple(size // self.sites_averaged for size in self.class_sizes)
+
+    @property
+    def row_bound(self) -> float:
+        """What one record adds to a sum: its clipped row, and its one-hot label if noised."""
+        return math.hypot(self.clip, 1.0) if self.label_noise else self.clip
+
+    @property
+    def replacement_factor(self) -> float:
+        """The largest change by a replaced row and label, over ``row_bound``."""
+        if self.label_noise:
+            return math.sqrt(4 * self.clip**2 + 2) / self.row_bound
+        return 2.0
+
+    @property
+    def columns(self) -> int:
+        return self.width + (self.classes if self.label_noise else 0)
+
+    def query(self, lattice_norm_bound: int | None) -> SumQuery:
+        """The private sum that mixing asks for."""
+        return SumQuery(
+            name="mixtures",
+            width=self.columns,
+            l2_norm_bound=self.row_bound,
+            lattice_norm_bound=lattice_norm_bound,
+            share=1.0,
+            participation=tuple(
+                Participation(draws, self.mixture, size, self.selection)
+                for draws, size in zip(self.samples, self.pool_sizes, strict=True)
+            ),
+        )
+
+    def add_block(
+        self, rows: PreparedRows, group: int, selected: Selected, out: npt.NDArray[Any]
+    ) -> None:
+        """The un-noised sums of one block of draws of class ``group``."""
+        sum_selected(rows.by_class[group], selected, out)
+
+    def rows_from_sums(
+        self, sums: npt.NDArray[np.float64]
+    ) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.int64]]:
+        """Mixtures and labels from the noisy sums: post-processing."""
+        mixtures = sums[:, : self.width] / (self.mixture * self.sites_averaged)
+        if self.label_noise:
+            return mixtures, sums[:, self.width :].argmax(axis=1)
+        labels = np.repeat(np.arange(self.classes, dtype=np.int64), self.samples)
+        return mixtures, labels
+
+
+def spread(total: int, parts: int) -> tuple[int, ...]:
+    """``total`` over ``parts`` as evenly as whole numbers allow."""
+    each, rest = divmod(total, parts)
+    return tuple(each + (i < rest) for i in range(parts))

@@ -1,0 +1,254 @@
+"""Sources, integer tables and Gaussians: the right law is accepted, a slightly wrong one is not."""
+
+from __future__ import annotations
+
+import copy
+import math
+import pickle
+from collections.abc import Callable
+from fractions import Fraction
+
+import mpmath as mp
+import numpy as np
+import pytest
+from scipy import stats
+
+from capemix.randomness import tables
+from capemix.randomness.gaussian import add_gaussian
+from capemix.randomness.source import ByteStream, SeededSource, SystemSource, derive_key
+
+ACCEPT = 1e-6
+REJECT = 1e-12
+
+
+def chi_square_p(sample: np.ndarray, pmf: Callable[[np.ndarray], np.ndarray]) -> float:
+    """p-value of an integer sample against a pmf; bins below 20 expected counts are pooled."""
+    values = np.arange(sample.min() - 1, sample.max() + 2)
+    expected = pmf(values) * len(sample)
+    observed = np.array([(sample == v).sum() for v in values], dtype=float)
+    keep = expected >= 20
+    observed = np.append(observed[keep], observed[~keep].sum())
+    expected = np.append(expected[keep], len(sample) - expected[keep].sum())
+    if expected[-1] < 1:
+        observed, expected = observed[:-1], expected[:-1]
+    statistic = ((observed - expected) ** 2 / expected).sum()
+    return float(stats.chi2.sf(statistic, len(expected) - 1))
+
+
+def discrete_pmf(sigma: float) -> Callable[[np.ndarray], np.ndarray]:
+    total = sum(math.exp(-(k**2) / (2 * sigma**2)) for k in range(-2000, 2001))
+    return lambda x: np.exp(-(x.astype(float) ** 2) / (2 * sigma**2)) / total
+
+
+def rounded_pmf(sigma: float) -> Callable[[np.ndarray], np.ndarray]:
+    return lambda x: stats.norm.cdf((x + 0.5) / sigma) - stats.norm.cdf((x - 0.5) / sigma)
+
+
+# -- sources -----------------------------------------------------------------------------------
+
+
+def test_a_seeded_source_repeats_and_a_system_source_does_not() -> None:
+    assert (SeededSource(3).stream("a").words(4) == SeededSource(3).stream("a").words(4)).all()
+    assert (SeededSource(3).stream("a").words(4) != SeededSource(4).stream("a").words(4)).any()
+    assert (SystemSource().stream("a").words(4) != SystemSource().stream("a").words(4)).any()
+
+
+def test_the_two_kinds_of_source_are_not_interchangeable() -> None:
+    assert not isinstance(SeededSource(1), SystemSource)
+    assert not isinstance(SystemSource(), SeededSource)
+    assert type(SystemSource().child("x")) is SystemSource
+    assert type(SeededSource(1).child("x")) is SeededSource
+    with pytest.raises(TypeError, match="cannot be subclassed"):
+        type("Sly", (SystemSource,), {})
+    with pytest.raises(TypeError):
+        SystemSource(7)  # type: ignore[call-arg]
+
+
+def test_a_label_gives_its_key_once_only() -> None:
+    source = SystemSource()
+    source.stream("noise", 1)
+    with pytest.raises(RuntimeError, match="twice"):
+        source.stream("noise", 1)
+    source.child("noise", 1)  # another purpose, another key
+    source.stream("noise", "1")  # another label: the encoding tells 1 from "1"
+
+
+def test_labels_are_encoded_injectively() -> None:
+    key = bytes(32)
+    labels = [("a", "b"), ("ab",), ("a", "b", ""), ("a", 1), ("a", "1"), (1, "a"), ("a1",)]
+    assert len({derive_key(key, *label) for label in labels}) == len(labels)
+
+
+def test_a_source_hides_and_keeps_its_key() -> None:
+    source = SystemSource()
+    assert source._key.hex()[:8] not in repr(source)
+    assert "hidden" in repr(source)
+    assert "hidden" in repr(source.stream("a"))
+    for copier in (pickle.dumps, copy.copy, copy.deepcopy):
+        with pytest.raises(TypeError):
+            copier(source)
+
+
+def test_the_stream_is_aes_256_in_counter_mode() -> None:
+    from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
+
+    key = bytes(range(32))
+    block = Cipher(algorithms.AES(key), modes.ECB()).encryptor()
+    expected = block.update(b"".join(i.to_bytes(16, "big") for i in range(100_000)))
+    stream, out = ByteStream(key), np.empty(1_600_000, dtype=np.uint8)
+    stream.fill(out[:100])
+    stream.fill(out[100:])
+    assert out.tobytes() == expected
+
+
+# -- integer tables -----------------------------------------------------------------------------
+
+
+def log2_distance(law: tables.IntegerLaw, pmf: Callable[[int], mp.mpf]) -> float:
+    """log2 of the total-variation distance, the missing tails included."""
+    with mp.workprec(500):
+        probabilities = law.probabilities()
+        assert sum(probabilities.values()) == 1
+        exact = {v: pmf(v) for v in probabilities}
+        inside = sum(
+            abs(mp.mpf(p.numerator) / p.denominator - exact[v]) for v, p in probabilities.items()
+        )
+        outside = 1 - sum(exact.values())
+        return float(mp.log((inside + abs(outside)) / 2, 2))
+
+
+@pytest.mark.parametrize("sigma", [0.5, 1.0, 3.7, 41.0])
+def test_the_discrete_gaussian_table_is_exact_to_2_to_the_minus_100(sigma: float) -> None:
+    with mp.workprec(500):
+        s = mp.mpf(sigma)
+        reach = int(40 * sigma) + 40
+        total = mp.fsum(mp.exp(-(mp.mpf(k) ** 2) / (2 * s**2)) for k in range(-reach, reach + 1))
+        distance = log2_distance(
+            tables.discrete_gaussian(sigma),
+            lambda v: mp.exp(-(mp.mpf(v) ** 2) / (2 * s**2)) / total,
+        )
+        slightly_wrong = log2_distance(
+            tables.discrete_gaussian(sigma * (1 + 2**-40)),
+            lambda v: (
+                mp.exp(-(mp.mpf(v) ** 2) / (2 * s**2)) / total if abs(v) < reach else mp.mpf(0)
+            ),
+        )
+    assert distance < -100
+    assert slightly_wrong > -50
+
+
+@pytest.mark.parametrize("sigma", [1.0, 5.3, 23.0])
+def test_the_rounded_gaussian_table_is_exact_to_2_to_the_minus_100(sigma: float) -> None:
+    with mp.workprec(500):
+        s, half = mp.mpf(sigma), mp.mpf(1) / 2
+        distance = log2_distance(
+            tables.rounded_gaussian(sigma),
+            lambda v: (
+                (
+                    mp.erfc((abs(v) - half) / (s * mp.sqrt(2)))
+                    - mp.erfc((abs(v) + half) / (s * mp.sqrt(2)))
+                )
+                / 2
+            ),
+        )
+    assert distance < -100
+
+
+@pytest.mark.parametrize(
+    ("n", "size", "among"), [(5, 1, 3), (300, 5, 77), (600, 60, 600), (50, 49, 50)]
+)
+def test_the_binomial_table_is_exact_to_2_to_the_minus_100(n: int, size: int, among: int) -> None:
+    p = Fraction(size, among)
+    with mp.workprec(500):
+        distance = log2_distance(
+            tables.binomial(n, size, among),
+            lambda v: (
+                mp.mpf((math.comb(n, v) * p**v * (1 - p) ** (n - v)).numerator)
+                / (math.comb(n, v) * p**v * (1 - p) ** (n - v)).denominator
+            ),
+        )
+    assert distance < -100
+
+
+@pytest.mark.parametrize("sigma", [1.7, 12.0])
+def test_draws_follow_the_discrete_gaussian_and_not_one_5_percent_wider(sigma: float) -> None:
+    sample = tables.discrete_gaussian(sigma).draw(SeededSource(1).stream("a"), 400_000)
+    assert chi_square_p(sample, discrete_pmf(sigma)) > ACCEPT
+    assert chi_square_p(sample, discrete_pmf(sigma * 1.05)) < REJECT
+    assert chi_square_p(sample, discrete_pmf(sigma / 1.05)) < REJECT
+
+
+def test_draws_follow_the_rounded_gaussian_and_not_the_discrete_one() -> None:
+    # At sigma = 1 the two laws differ by the extra variance of rounding, 1/12.
+    sample = tables.rounded_gaussian(1.0).draw(SeededSource(2).stream("a"), 400_000)
+    assert chi_square_p(sample, rounded_pmf(1.0)) > ACCEPT
+    assert chi_square_p(sample, discrete_pmf(1.0)) < REJECT
+
+
+def test_draws_follow_the_binomial_and_not_one_with_a_2_percent_higher_rate() -> None:
+    sample = tables.binomial(200, 40, 200).draw(SeededSource(3).stream("a"), 400_000)
+    assert chi_square_p(sample, lambda x: stats.binom.pmf(x, 200, 0.2)) > ACCEPT
+    assert chi_square_p(sample, lambda x: stats.binom.pmf(x, 200, 0.204)) < REJECT
+
+
+def test_the_discrete_gaussian_has_the_scale_of_opendps() -> None:
+    import opendp.prelude as dp
+
+    dp.enable_features("contrib")
+    sigma, count = 7.5, 100_000
+    space = dp.vector_domain(dp.atom_domain(T=int)), dp.l2_distance(T=float)
+    theirs = np.array(dp.m.make_gaussian(*space, scale=sigma)([0] * count))
+    ours = tables.discrete_gaussian(sigma).draw(SeededSource(4).stream("a"), count)
+    # sigma^2 estimates have relative deviation sqrt(2/count) = 0.0045 each.
+    assert abs(ours.var() / theirs.var() - 1) < 0.04
+    assert abs(ours.var() / sigma**2 - 1) < 0.03
+
+
+class OneTie(ByteStream):
+    """A stream whose tie word is the test's."""
+
+    def __init__(self, word: int) -> None:
+        super().__init__(bytes(32))
+        self.word = word
+
+    def tie_word(self) -> int:
+        return self.word
+
+
+def test_a_tie_is_settled_by_the_next_64_bits() -> None:
+    law = tables.discrete_gaussian(3.7)
+    column = int(np.flatnonzero(law.own != law.other)[0])
+    tied = (int(law.threshold_high[column]) << law.columns_log2) | column
+    words = np.array([tied], dtype=np.uint64)
+    low = int(law.threshold_low[column])
+    for word, value in ((low - 1, law.own[column]), (low, law.other[column])):
+        out = np.zeros(1, dtype=np.int32)
+        law.add_to(out, words, OneTie(word))
+        assert out[0] == value
+
+
+def test_tables_refuse_what_they_cannot_hold() -> None:
+    for sigma in (0.0, -1.0, math.nan, 1e6):
+        with pytest.raises(ValueError, match="sigma"):
+            tables.discrete_gaussian(sigma)
+    with pytest.raises(ValueError, match="Binomial"):
+        tables.binomial(10, 5, 5)
+
+
+# -- Gaussian ------------------------------------------------------------------------------------
+
+
+def test_gaussian_draws_follow_the_normal_law_and_not_one_2_percent_wider() -> None:
+    out = np.zeros(1_000_001)
+    add_gaussian(out, 3.0, SeededSource(5).stream("a"))
+    assert stats.kstest(out, "norm", (0, 3.0)).pvalue > ACCEPT
+    assert stats.kstest(out, "norm", (0, 3.0 * 1.02)).pvalue < REJECT
+    correlation = np.corrcoef(out[:-1], out[1:])[0, 1]
+    assert abs(correlation) < 6 / math.sqrt(len(out))
+
+
+def test_gaussian_noise_is_subtracted_exactly_by_the_same_stream() -> None:
+    out = np.zeros(10_001)
+    add_gaussian(out, 2.0, SeededSource(6).stream("a"))
+    add_gaussian(out, 2.0, SeededSource(6).stream("a"), sign=-1)
+    assert np.abs(out).max() == 0.0
