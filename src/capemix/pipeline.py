@@ -9,6 +9,7 @@ Any engine drives these two; with the same seeds they give the same release, bit
 from __future__ import annotations
 
 import os
+import threading
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -57,7 +58,7 @@ class SourceDraws:
         self._source = source
         self._deviation = plan.site_deviation
         self._law = plan.law
-        self._columns = plan.query.width
+        self._scratch = threading.local()  # random words, reused from block to block
 
     def select(self, block: Block, participation: Participation, population: int) -> Selected:
         stream = self._source.stream("select", *block.label)
@@ -71,8 +72,13 @@ class SourceDraws:
         if self._law is NoiseLaw.GAUSSIAN:
             add_gaussian(flat, self._deviation, stream)
             return
+        words = getattr(self._scratch, "words", None)
+        if words is None or len(words) < flat.size:
+            words = self._scratch.words = np.empty(flat.size, dtype=np.uint64)
+        words = words[: flat.size]
+        stream.fill(words)
         law = rounded_gaussian if self._law is NoiseLaw.ROUNDED else discrete_gaussian
-        law(self._deviation).add_to(flat, stream.words(flat.size), stream)
+        law(self._deviation).add_to(flat, words, stream)
 
 
 @dataclass(frozen=True, eq=False)
@@ -178,7 +184,7 @@ class Coordinator:
     def __init__(self, plan: Plan) -> None:
         self._plan = plan
         self._query = plan.query
-        self._sum: Array = np.zeros(self._query.shape, dtype=share_dtype(plan))
+        self._sum: Array | None = None
         self._included: list[int] = []
 
     @property
@@ -186,12 +192,17 @@ class Coordinator:
         return tuple(self._included)
 
     def add(self, share: SiteShare) -> None:
+        """Add a share; its array is the coordinator's from then on."""
         if share.site in self._included:
             raise ValueError(f"site {share.site} is included already")
-        if share.values.shape != self._sum.shape or share.values.dtype != self._sum.dtype:
+        shape, dtype = self._query.shape, share_dtype(self._plan)
+        if share.values.shape != shape or share.values.dtype != dtype:
             raise ValueError(f"the share of site {share.site} does not fit the plan")
         self._included.append(share.site)
-        self._sum += share.values
+        if self._sum is None:
+            self._sum = share.values
+        else:
+            self._sum += share.values
 
     def unmask(
         self,
@@ -205,13 +216,13 @@ class Coordinator:
         ``missing_pairs`` maps (included site, missing site) to the pair's key. Nobody's own key
         and pair keys may both be revealed.
         """
-        masks = masks_of(self._plan)
+        masks, total = masks_of(self._plan), self._total()
         gone = {missing for _, missing in missing_pairs}
         if set(own_keys) != set(self._included) or gone & set(self._included):
             raise ValueError("self masks are revealed for included sites, pairs for missing ones")
 
         def clear(block: Block) -> None:
-            part = self._sum[block.start : block.stop]
+            part = total[block.start : block.stop]
             for key in own_keys.values():
                 remove_own_mask(part, key, masks, block.label)
             for (included, missing), key in missing_pairs.items():
@@ -219,12 +230,32 @@ class Coordinator:
 
         _in_parallel(clear, blocks(self._query), threads)
 
-    def sums(self) -> npt.NDArray[np.float64]:
-        """The noisy sums in the query's own units."""
+    def release_sums(self, *, threads: int | None = None) -> npt.NDArray[np.floating[Any]]:
+        """The noisy sums in the query's own units; hands over the coordinator's memory.
+
+        Words of 32 bits become 32-bit floats where they lie: what is lost, if a sum has more than
+        24 bits, is post-processing.
+        """
+        total = self._total()
+        self._sum = None
         if not self._plan.on_lattice:
-            return np.asarray(self._sum)
-        signed = self._sum.view(self._sum.dtype.str.replace("u", "i"))
-        return np.asarray(signed / self._query.lattice_scale)
+            return total
+        signed = total.view(total.dtype.str.replace("u", "i"))
+        floats = total.view(total.dtype.str.replace("u", "f"))
+        unit = 1.0 / self._query.lattice_scale
+
+        def convert(block: Block) -> None:
+            floats[block.start : block.stop] = signed[block.start : block.stop] * floats.dtype.type(
+                unit
+            )
+
+        _in_parallel(convert, blocks(self._query), threads)
+        return floats
+
+    def _total(self) -> Array:
+        if self._sum is None:
+            raise ValueError("no share has been added")
+        return self._sum
 
 
 def _in_parallel(work: Callable[[Block], None], over: Iterable[Block], threads: int | None) -> None:

@@ -42,7 +42,7 @@ class Release:
     def from_sums(
         cls,
         plan: Plan,
-        sums: npt.NDArray[np.float64],
+        sums: npt.NDArray[np.floating[Any]],
         guarantee: Guarantee,
         *,
         schema_of: LabeledRows,
@@ -50,7 +50,7 @@ class Release:
         """Post-process the noisy sums; of ``schema_of`` only the public schema is read."""
         rows, labels = plan.mixing.rows_from_sums(sums)
         if isinstance(plan.normalise, PublicMap):
-            rows = denormalise_rows(rows, plan.normalise)
+            denormalise_rows(rows, plan.normalise)
         image = schema_of.image_shape
         return cls(
             features=rows.astype(np.float32 if image else np.float64, copy=False),

@@ -83,7 +83,7 @@ def _log_antipodal_moments(noise_multiplier: float, highest: int) -> NDArray[np.
 def poisson_replace_rdp(
     probability: float, noise_multiplier: float, orders: Sequence[int]
 ) -> NDArray[np.float64]:
-    """RDP of one Poisson draw when a record is replaced within its group: the smaller of two bounds.
+    """RDP of one Poisson draw, a record replaced within its group: the smaller of two bounds.
 
     *Through the dataset without the record* (the weak triangle inequality, Mironov 2017,
     Proposition 11, with exponents (2α-1)/α and (2α-1)/(α-1)):
@@ -175,7 +175,7 @@ def rdp_curve(
         for group in set(poisson)
     }
     if relation is Relation.ADD_REMOVE:
-        return np.max([none, *single.values()], axis=0)
+        return np.maximum.reduce([none, *single.values()])
     within = [
         group.draws * poisson_replace_rdp(group.probability, noise_multiplier, orders)
         for group in set(poisson)
@@ -186,7 +186,7 @@ def rdp_curve(
     ]
     moved = np.sort([none, none, *(single[group] for group in poisson)], axis=0)[-2:].sum(axis=0)
     across = moved if len(poisson) > 1 else none
-    return np.max([none, across, *within], axis=0)
+    return np.maximum.reduce([none, across, *within])
 
 
 def epsilon_rdp(

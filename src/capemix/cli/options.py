@@ -172,7 +172,10 @@ def with_plan(command: Callable[..., None]) -> Callable[..., None]:
         command(_plan_options(**given), **options)
 
     parameters = sorted(
-        [p.replace(kind=p.KEYWORD_ONLY) for p in (*own, *shared.parameters.values())],
+        [
+            p.replace(kind=p.KEYWORD_ONLY, annotation=hints[p.name])
+            for p in (*own, *shared.parameters.values())
+        ],
         key=lambda p: p.default is not p.empty,
     )
     run.__name__, run.__doc__ = command.__name__, command.__doc__

@@ -57,7 +57,7 @@ def run_local(
         coordinator.unmask({s: k.own for s, k in keys.items()}, {}, threads=threads)
     return Release.from_sums(
         plan,
-        coordinator.sums(),
+        coordinator.release_sums(threads=threads),
         plan.guarantee(seeded=isinstance(source, SeededSource)),
         schema_of=sites[0],
     )

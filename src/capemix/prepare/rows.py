@@ -73,12 +73,12 @@ def normalise_rows(features: npt.NDArray[Any], how: Normalise) -> Real:
     return rows
 
 
-def denormalise_rows(rows: Real, how: PublicMap) -> Real:
-    """Back to the data's own units, inside the declared range: post-processing."""
-    out = rows * how.scale + how.shift
+def denormalise_rows(rows: npt.NDArray[np.floating[Any]], how: PublicMap) -> None:
+    """In place, back to the data's own units and inside the declared range: post-processing."""
+    rows *= how.scale
+    rows += how.shift
     if how.low is not None and how.high is not None:
-        np.clip(out, how.low, how.high, out=out)
-    return out
+        np.clip(rows, how.low, how.high, out=rows)
 
 
 def clip_rows(rows: Real, bound: float) -> Real:

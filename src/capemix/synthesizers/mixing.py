@@ -116,10 +116,11 @@ class Mixing:
         sum_selected(rows.by_class[group], selected, out)
 
     def rows_from_sums(
-        self, sums: npt.NDArray[np.float64]
-    ) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.int64]]:
-        """Mixtures and labels from the noisy sums: post-processing."""
-        mixtures = sums[:, : self.width] / (self.mixture * self.sites_averaged)
+        self, sums: npt.NDArray[np.floating[Any]]
+    ) -> tuple[npt.NDArray[np.floating[Any]], npt.NDArray[np.int64]]:
+        """Mixtures (in the memory of ``sums``) and labels: post-processing."""
+        mixtures = sums[:, : self.width]
+        mixtures *= 1.0 / (self.mixture * self.sites_averaged)
         if self.label_noise:
             return mixtures, sums[:, self.width :].argmax(axis=1)
         labels = np.repeat(np.arange(self.classes, dtype=np.int64), self.samples)

@@ -1,0 +1,204 @@
+"""The federation's release is the central curator's, in law, for any sites and any split."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from capemix.api import synthesize
+from capemix.blocks import Block
+from capemix.data import LabeledRows, partition
+from capemix.mix.select import Selected, select
+from capemix.pipeline import Coordinator, SourceDraws, prepare_site, site_share
+from capemix.plan import Plan, make_plan
+from capemix.prepare.steps import PublicMap
+from capemix.queries import Participation
+from capemix.randomness.source import SeededSource
+from capemix.zerosum.graph import PeerGraph
+from capemix.zerosum.masks import deal_keys
+
+ACCEPT = 1e-6
+REJECT = 1e-12
+CLASSES, WIDTH = 3, 6
+
+
+def some_rows(count: int = 300) -> LabeledRows:
+    rng = np.random.default_rng(0)
+    labels = rng.integers(0, CLASSES, count)
+    features = rng.normal(size=(count, WIDTH)) / 3 + np.eye(CLASSES, WIDTH)[labels]
+    return LabeledRows(
+        features=features,
+        labels=labels.astype(np.int64),
+        classes=tuple(range(CLASSES)),
+        feature_names=tuple("abcdef"),
+    )
+
+
+def a_plan(sites: int, *, noise: float, mixture: int = 10, samples: int = 60) -> Plan:
+    return make_plan(
+        width=WIDTH,
+        class_sizes=(100,) * CLASSES,
+        samples=samples,
+        mixture=mixture,
+        scheme="central" if sites == 0 else "cape",
+        sites=max(1, sites),
+        normalise=PublicMap(),
+        noise=noise,
+    )
+
+
+def split_rows(rows: LabeledRows, sites: int, how: str) -> tuple[LabeledRows, ...]:
+    return partition(rows, sites, how, alpha=0.1, seed=1)  # type: ignore[arg-type]
+
+
+class SharedDraws:
+    """Tests only: one selection over all sites' records; the first site adds all the noise."""
+
+    def __init__(self, plan: Plan, offsets: np.ndarray, sizes: np.ndarray, site: int) -> None:
+        self.plan, self.offsets, self.sizes, self.site = plan, offsets, sizes, site
+
+    def select(self, block: Block, participation: Participation, population: int) -> Selected:
+        total = int(self.sizes[block.group])
+        stream = SeededSource(7).stream("select", *block.label)
+        whole = select(participation, total, block.stop - block.start, stream)
+        low = int(self.offsets[block.group])
+        starts, mine = [0], []
+        for a, b in zip(whole.starts, whole.starts[1:], strict=False):
+            chosen = whole.indices[a:b]
+            own = chosen[(chosen >= low) & (chosen < low + population)] - low
+            mine.append(own)
+            starts.append(starts[-1] + len(own))
+        return Selected(np.array(starts), np.concatenate(mine).astype(np.int32))
+
+    def add_noise(self, block: Block, out: np.ndarray) -> None:
+        if self.site == 0:
+            SourceDraws(self.plan, SeededSource(8)).add_noise(block, out)
+
+
+def shared_release(plan: Plan, parts: tuple[LabeledRows, ...], central: Plan) -> np.ndarray:
+    """The released sums when selection and noise are the central curator's."""
+    coordinator = Coordinator(plan)
+    keys = deal_keys(PeerGraph.complete(len(parts)), SeededSource(9)) if len(parts) > 1 else None
+    sizes = sum(part.class_counts() for part in parts)
+    offsets = np.zeros(CLASSES, dtype=np.int64)
+    for site, part in enumerate(parts):
+        # The central plan's lattice and noise, so that equal bits can be asked for.
+        prepared = prepare_site(central, part.features, part.labels)
+        draws = SharedDraws(central, offsets.copy(), np.asarray(sizes), site)
+        share = site_share(plan, site, prepared, draws, keys[site] if keys else None)
+        coordinator.add(share)
+        offsets += part.class_counts()
+    if keys:
+        coordinator.unmask({k.site: k.own for k in keys}, {})
+    total = coordinator._total()
+    return total.copy()
+
+
+@pytest.mark.parametrize("how", ["iid", "dirichlet"])
+@pytest.mark.parametrize("sites", [1, 5, 10, 50])
+def test_with_shared_selection_and_noise_the_joint_form_is_central_bit_for_bit(
+    sites: int, how: str
+) -> None:
+    rows = some_rows()
+    parts = split_rows(rows, sites, how)
+    order = LabeledRows(
+        features=np.vstack([part.features for part in parts]),
+        labels=np.concatenate([part.labels for part in parts]),
+        classes=rows.classes,
+        feature_names=rows.feature_names,
+    )
+    central = a_plan(0, noise=0.1)
+    expected = shared_release(central, (order,), central)
+    found = shared_release(a_plan(sites, noise=0.1), parts, central)
+    assert found.dtype == expected.dtype
+    assert (found == expected).all()
+
+
+def released(plan: Plan, parts: tuple[LabeledRows, ...], seed: int) -> np.ndarray:
+    return np.asarray(synthesize(plan, parts, source=SeededSource(seed)).features)
+
+
+@pytest.mark.parametrize("how", ["iid", "dirichlet"])
+@pytest.mark.parametrize("sites", [1, 5, 10, 50])
+def test_at_equal_released_noise_the_joint_form_has_the_central_law(sites: int, how: str) -> None:
+    """Two-sample test on many released mixtures; a 20% wrong noise scale is rejected."""
+    rows = some_rows()
+    noise, samples = 0.3, 60_000
+    central = released(a_plan(0, noise=noise, samples=samples), (rows,), 1)
+    parts = split_rows(rows, sites, how)
+    joint = released(a_plan(sites, noise=noise, samples=samples), parts, 2)
+    wrong = released(a_plan(sites, noise=noise * 1.2, samples=samples), parts, 3)
+    third = samples // CLASSES
+    for k in range(CLASSES):
+        here = slice(k * third, (k + 1) * third)
+        for column in range(WIDTH):
+            same = stats.ks_2samp(central[here, column], joint[here, column])
+            assert same.pvalue > ACCEPT
+        worst = min(
+            stats.ks_2samp(central[here, column], wrong[here, column]).pvalue
+            for column in range(WIDTH)
+        )
+        assert worst < REJECT
+        # The law is joint over columns: compare covariances too.
+        a, b = np.cov(central[here].T), np.cov(joint[here].T)
+        assert np.abs(a - b).max() < 8 * a.max() * np.sqrt(2 / third)
+
+
+def test_a_site_without_a_class_or_without_rows_uploads_noise_and_stops_nobody() -> None:
+    rows = some_rows()
+    only_zero = rows.take(rows.labels == 0)
+    rest = rows.take(rows.labels != 0)
+    empty = rows.take(np.array([], dtype=np.int64))
+    release = synthesize(
+        a_plan(5, noise=0.1), (only_zero, rest, empty, empty, empty), source=SeededSource(1)
+    )
+    assert np.isfinite(release.features).all()
+    assert release.labels.tolist() == sorted(release.labels.tolist())
+
+
+def test_the_noise_in_a_release_is_the_plans_and_not_10_percent_more() -> None:
+    """Rows of zeros: what is released is noise alone, and each site's is TAU / sqrt(S)."""
+    zeros = LabeledRows(
+        features=np.zeros((50, WIDTH)),
+        labels=np.arange(50, dtype=np.int64) % CLASSES,
+        classes=tuple(range(CLASSES)),
+        feature_names=tuple("abcdef"),
+    )
+    for sites in (0, 4):
+        plan = a_plan(sites, noise=0.25, samples=30_000)
+        noise = released(plan, split_rows(zeros, max(1, sites), "iid"), 5).reshape(-1)
+        assert stats.kstest(noise, "norm", (0, 0.25)).pvalue > ACCEPT
+        assert stats.kstest(noise, "norm", (0, 0.25 * 1.1)).pvalue < REJECT
+
+
+def test_gaussian_masks_give_the_same_law_as_ring_masks() -> None:
+    rows = some_rows()
+    parts = split_rows(rows, 5, "iid")
+    asked = {
+        "width": WIDTH,
+        "class_sizes": (100,) * CLASSES,
+        "samples": 30_000,
+        "mixture": 10,
+        "scheme": "cape",
+        "sites": 5,
+        "noise": 0.3,
+    }
+    ring = released(make_plan(**asked, masks="ring"), parts, 1)
+    gaussian = released(make_plan(**asked, masks="gaussian"), parts, 2)
+    for column in range(WIDTH):
+        assert stats.ks_2samp(ring[:, column], gaussian[:, column]).pvalue > ACCEPT
+
+
+@pytest.mark.parametrize("kernels", ["fast", "plain"])
+@pytest.mark.parametrize("threads", [1, 3])
+def test_a_seeded_release_is_the_same_bits_on_every_path(
+    monkeypatch: pytest.MonkeyPatch, kernels: str, threads: int
+) -> None:
+    rows = some_rows()
+    plan = a_plan(4, noise=0.1, samples=3000)
+    parts = split_rows(rows, 4, "iid")
+    expected = synthesize(plan, parts, source=SeededSource(3), threads=2).features.tobytes()
+    monkeypatch.setenv("CAPEMIX_KERNELS", kernels)
+    found = synthesize(plan, parts, source=SeededSource(3), threads=threads).features.tobytes()
+    assert found == expected
