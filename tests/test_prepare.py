@@ -129,7 +129,7 @@ def test_the_z_score_is_the_papers() -> None:
 
 def test_every_step_says_how_it_is_covered() -> None:
     covered = [step.coverage for step in Preparation(PublicMap.of_range(0, 1), 1.0).steps]
-    assert covered == [Coverage.PUBLIC, Coverage.PER_ROW, Coverage.PER_ROW]
+    assert covered == [Coverage.PUBLIC, Coverage.PER_ROW]
     assert SiteZScore().step.coverage is Coverage.NOT_COVERED
 
 

@@ -15,8 +15,8 @@ from capemix.engines.local import run_local
 from capemix.errors import InputError
 from capemix.federation import Federation, Scheme
 from capemix.guarantee import Guarantee
-from capemix.plan import Plan, make_plan
-from capemix.prepare.steps import PublicMap
+from capemix.plan import Accountant, Plan, make_plan
+from capemix.prepare.steps import Coverage, PublicMap
 from capemix.randomness.source import SeededSource, Source, SystemSource
 from capemix.release import Release
 
@@ -114,11 +114,7 @@ class Synthesizer:
         self.test_seed = test_seed
 
     def get_params(self, deep: bool = True) -> dict[str, Any]:  # noqa: ARG002
-        return (
-            dict(vars(self))
-            if not hasattr(self, "release_")
-            else {name: value for name, value in vars(self).items() if not name.endswith("_")}
-        )
+        return {name: value for name, value in vars(self).items() if not name.endswith("_")}
 
     def set_params(self, **params: Any) -> Self:
         for name, value in params.items():
@@ -197,15 +193,16 @@ def release_of(
     sites = [rows] if isinstance(rows, LabeledRows) else list(rows)
     first = sites[0]
     asked = {"width": first.width, "classes": first.classes, "sites": len(sites), **asked}
+    if math.isinf(epsilon):
+        asked["noise"] = 0.0
     earlier: Guarantee | None = None
-    if class_sizes is None and math.isinf(epsilon):
-        class_sizes = tuple(int(n) for n in sum(site.class_counts() for site in sites))
     if class_sizes is None:
-        # Checked in front of the owner, before anything is spent.
-        true_sizes = sum(site.class_counts() for site in sites)
-        plan = make_plan(class_sizes=tuple(int(n) for n in true_sizes), delta=delta, **asked)
-        if plan.accountant == "paper":
-            class_sizes = plan.mixing.class_sizes
+        # A plan by the true sizes shows the owner what cannot work, before anything is spent.
+        true_sizes = tuple(np.sum([site.class_counts() for site in sites], axis=0).tolist())
+        plan = make_plan(class_sizes=true_sizes, delta=delta, **asked)
+        if plan.accountant is Accountant.PAPER or math.isinf(epsilon):
+            class_sizes = true_sizes
+            asked["sizes"] = Coverage.NOT_COVERED
         else:
             sizes, earlier = noisy_class_sizes(
                 len(first.classes),
@@ -217,6 +214,7 @@ def release_of(
             )
             class_sizes = tuple(max(size, plan.mixing.mixture) for size in sizes)
             epsilon, delta = epsilon * (1 - COUNT_SHARE), delta * (1 - COUNT_SHARE)
+            asked["sizes"] = Coverage.PAID
     plan = make_plan(class_sizes=class_sizes, delta=delta, **asked)
     plan = replace(plan, earlier=earlier).calibrate(epsilon)
     return synthesize(plan, sites, source=source, progress=progress)

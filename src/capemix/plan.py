@@ -25,7 +25,7 @@ from capemix.federation import (
     peers_for,
 )
 from capemix.guarantee import Guarantee
-from capemix.prepare.rows import MAX_LATTICE_NORM, Preparation
+from capemix.prepare.rows import LATTICE_STEP, MAX_LATTICE_NORM, Preparation
 from capemix.prepare.steps import Coverage, Normalise, PublicMap, SiteZScore, Step
 from capemix.queries import Relation, Selection, SumQuery
 from capemix.randomness.tables import MAX_SIGMA
@@ -69,6 +69,7 @@ class Plan:
     printed_theorem: bool = False
     noise: float | None = None
     classes: tuple[str | int, ...] = ()
+    sizes: Coverage = Coverage.PUBLIC
     earlier: Guarantee | None = None
 
     def __post_init__(self) -> None:
@@ -94,7 +95,7 @@ class Plan:
                 value=self.relation,
                 fix="use --relation replace-one, or --selection poisson",
             )
-        if self.accountant is Accountant.SOUND:
+        if self.accountant is Accountant.SOUND and self.noise != 0.0:
             for step in self.steps:
                 if step.coverage is Coverage.NOT_COVERED:
                     raise InputError(
@@ -135,7 +136,12 @@ class Plan:
     @property
     def steps(self) -> tuple[Step, ...]:
         """Everything that reads rows before the sums, and how it is covered."""
-        return self.preparation.steps
+        says = {
+            Coverage.PUBLIC: "declared",
+            Coverage.PAID: f"noisy counts, epsilon {_spent(self.earlier):g} of the budget",
+        }.get(self.sizes, "the true counts, without a budget")
+        lattice = (LATTICE_STEP,) if self.on_lattice else ()
+        return (*self.preparation.steps, *lattice, Step("class sizes", self.sizes, says))
 
     @property
     def on_lattice(self) -> bool:
@@ -347,6 +353,10 @@ class Plan:
         }
 
 
+def _spent(earlier: Guarantee | None) -> float:
+    return 0.0 if earlier is None or earlier.epsilon is None else earlier.epsilon
+
+
 def make_plan(
     *,
     width: int,
@@ -372,6 +382,7 @@ def make_plan(
     printed_theorem: bool = False,
     delta: float = 1e-5,
     noise: float | None = None,
+    sizes: Coverage = Coverage.PUBLIC,
 ) -> Plan:
     """A plan with the defaults that go with the scheme and the accountant.
 
@@ -439,5 +450,6 @@ def make_plan(
         delta=delta,
         printed_theorem=printed_theorem,
         noise=noise,
+        sizes=sizes,
         classes=classes or tuple(range(len(class_sizes))),
     )

@@ -29,7 +29,7 @@ def smallest_noise(
     while reached > target:
         low, high, before = high, 2 * high, reached
         reached = epsilon_at(high)
-        stalled = math.isfinite(before) and reached > before * (1 - 1e-6)
+        stalled = math.isfinite(before) and reached > before * (1 - 1e-3)
         if reached > target and (stalled or high > start * 2.0**100):
             raise InputError(
                 "epsilon",

@@ -17,7 +17,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from functools import cache
-from itertools import permutations
+from itertools import combinations, permutations
 from typing import Any
 
 import numpy as np
@@ -144,6 +144,20 @@ def fixed_size_rdp(
     return without_replacement_rdp(selected / among, slope, orders, termwise=True)
 
 
+def _largest(groups: Sequence[Participation], count: int) -> list[Participation]:
+    """Those that fewer than ``count`` others match or exceed in both draws and probability.
+
+    A record of a matched group is covered by the other's: draws can be added, and drawing at a
+    higher rate, then replacing the outcome by fresh noise now and then, is drawing at a lower.
+    """
+    ranked = sorted(groups, key=lambda group: (-group.draws, -group.probability))
+    return [
+        group
+        for rank, group in enumerate(ranked)
+        if sum(other.probability >= group.probability for other in ranked[:rank]) < count
+    ]
+
+
 def rdp_curve(
     participation: Sequence[Participation],
     noise_multiplier: float,
@@ -160,9 +174,8 @@ def rdp_curve(
     a changed group: there the group of a record is public, and replacing one changes a row by
     at most ``replacement_factor`` norm bounds.
     """
-    none = np.zeros(len(orders))
     poisson = [group for group in participation if group.selection is Selection.POISSON]
-    fixed = {group for group in participation if group.selection is Selection.FIXED}
+    fixed = [group for group in participation if group.selection is Selection.FIXED]
     if fixed and relation is not Relation.REPLACE_ONE:
         raise InputError(
             "relation",
@@ -170,23 +183,25 @@ def rdp_curve(
             value=relation.value,
             fix="use replace-one, or Poisson selection",
         )
-    single = {
-        group: group.draws * poisson_rdp(group.probability, noise_multiplier, orders)
-        for group in set(poisson)
-    }
+
+    def moved(group: Participation) -> NDArray[np.float64]:
+        return group.draws * poisson_rdp(group.probability, noise_multiplier, orders)
+
+    worst = np.zeros(len(orders))
     if relation is Relation.ADD_REMOVE:
-        return np.maximum.reduce([none, *single.values()])
-    within = [
-        group.draws * poisson_replace_rdp(group.probability, noise_multiplier, orders)
-        for group in set(poisson)
-    ] + [
-        group.draws
-        * fixed_size_rdp(group.among, group.selected, noise_multiplier / replacement_factor, orders)
-        for group in fixed
-    ]
-    moved = np.sort([none, none, *(single[group] for group in poisson)], axis=0)[-2:].sum(axis=0)
-    across = moved if len(poisson) > 1 else none
-    return np.maximum.reduce([none, across, *within])
+        for group in _largest(poisson, 1):
+            worst = np.maximum(worst, moved(group))
+        return worst
+    for group in _largest(poisson, 1):
+        replaced = poisson_replace_rdp(group.probability, noise_multiplier, orders)
+        worst = np.maximum(worst, group.draws * replaced)
+    for group in _largest(fixed, 1):
+        noise = noise_multiplier / replacement_factor
+        replaced = fixed_size_rdp(group.among, group.selected, noise, orders)
+        worst = np.maximum(worst, group.draws * replaced)
+    for left, joined in combinations(_largest(poisson, 2), 2):
+        worst = np.maximum(worst, moved(left) + moved(joined))
+    return worst
 
 
 def epsilon_rdp(
@@ -206,16 +221,6 @@ def epsilon_rdp(
         participation, noise_multiplier, relation, replacement_factor=replacement_factor
     )
     return float(compute_epsilon(ORDERS, curve, delta)[0])
-
-
-def _largest(groups: Sequence[Participation], count: int) -> list[Participation]:
-    """Those that fewer than ``count`` others match or exceed in both draws and probability."""
-    ranked = sorted(groups, key=lambda group: (-group.draws, -group.probability))
-    return [
-        group
-        for rank, group in enumerate(ranked)
-        if sum(other.probability >= group.probability for other in ranked[:rank]) < count
-    ]
 
 
 def epsilon_pld(
@@ -244,7 +249,7 @@ def epsilon_pld(
     for _ in range(12):
         interval /= 2
         fine = _pld_epsilon(groups, noise_multiplier, delta, relation, interval)
-        if coarse - fine <= 1e-3 * fine:
+        if fine == math.inf or coarse - fine <= 1e-3 * fine:
             break
         coarse = fine
     return fine

@@ -16,7 +16,7 @@ from operator import sub
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import gammaln, logsumexp
+from scipy.special import gammaln
 
 HIGHEST_ORDER = 512  # of Theorem 1's search
 HIGHEST_MOMENT = 256  # of the term by term minimum
@@ -63,8 +63,11 @@ def binomial_rdp(
     for order in orders:
         i = k[: order - 1]
         log_choose = log_factorial[order] - log_factorial[i] - log_factorial[order - i]
-        total = logsumexp(log_choose + log_terms[: order - 1]) + order * log_miss
-        result.append(float(np.logaddexp(0.0, total)) / (order - 1))
+        log_each = log_choose + log_terms[: order - 1]
+        total = peak = float(np.max(log_each))
+        if math.isfinite(peak):
+            total += math.log(float(np.sum(np.exp(log_each - peak))))
+        result.append(float(np.logaddexp(0.0, total + order * log_miss)) / (order - 1))
     return np.array(result)
 
 

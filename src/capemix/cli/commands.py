@@ -149,10 +149,9 @@ def synth(
     if clip is None:
         declared = getattr(how, "low", None) is not None
         clip = 0.5 * loaded.train.width**0.5 if declared else 1.0
+    sizes = loaded.info.class_sizes if loaded.info else None
     if class_sizes is not None:
         sizes = opt.parse_sizes(class_sizes, len(loaded.train.classes))
-    else:
-        sizes = loaded.info.class_sizes if loaded.info else None
     source = SystemSource() if test_seed is None else SeededSource(test_seed)
     asked = {
         "scheme": scheme,
@@ -209,13 +208,13 @@ def evaluate(
 ) -> None:
     """A model trained on the release, tested on real rows."""
     from capemix.cli.show import print_json, print_scores
-    from capemix.evaluate import preparation_of, train_and_test
+    from capemix.evaluate import align, preparation_of, train_and_test
     from capemix.release import read_release
 
     saved = read_release(release)
     label = label or saved.manifest["schema"]["label"]
     loaded = _load(test, None if _is_dataset(test) else label)
-    tested = loaded.test or loaded.train
+    tested = align(loaded.test or loaded.train, saved.rows.feature_names)
     preparation = preparation_of(saved.manifest["plan"])
     synthetic = train_and_test(saved.rows, tested, preparation, model=model, prepared=True)
     real_rows = (
@@ -226,7 +225,7 @@ def evaluate(
         else None
     )
     real = (
-        train_and_test(real_rows, tested, preparation, model=model)
+        train_and_test(align(real_rows, tested.feature_names), tested, preparation, model=model)
         if real_rows is not None
         else None
     )
@@ -353,8 +352,7 @@ def _normalise(
     if kind == "site-zscore":
         return SiteZScore()
     if public_range is None and loaded.info is not None:
-        low, high = loaded.info.value_range
-        return PublicMap.of_range(low, high, center=center)
+        return PublicMap.of_range(*loaded.info.value_range, center=center)
     if public_range in (None, "none"):
         return PublicMap()
     try:

@@ -14,6 +14,7 @@ from rich.table import Table
 
 from capemix.evaluate import Score
 from capemix.guarantee import Status
+from capemix.plan import Accountant
 from capemix.release import Release
 
 
@@ -64,7 +65,7 @@ def print_release(release: Release, folder: Path) -> None:
         table.add_row("", f"PLD reference {guarantee.epsilon_pld:.4g} (continuous Gaussian)")
     for name, cost in guarantee.views.items():
         table.add_row(f"{name} view", f"epsilon {_number(cost.epsilon)}")
-    if adversary.sites > 1:
+    if adversary.sites > 1 and plan.accountant is Accountant.SOUND:
         table.add_row(
             "against",
             f"the server with {adversary.colluding} of {adversary.sites} sites colluding,"

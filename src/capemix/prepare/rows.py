@@ -17,6 +17,10 @@ from capemix.prepare.steps import Coverage, Normalise, PublicMap, SiteZScore, St
 MAX_LATTICE_NORM: Final = 32_767
 """Rows are stored as 16-bit integers: narrow rows move fewer bytes."""
 
+LATTICE_STEP: Final = Step(
+    "lattice", Coverage.PER_ROW, "truncated toward zero, norm checked in integers"
+)
+
 _CHUNK: Final = 4096
 
 Real = npt.NDArray[np.float64]
@@ -50,7 +54,6 @@ class Preparation:
         return (
             self.normalise.step,
             Step("clip", Coverage.PER_ROW, f"l2 norm at most {self.clip:g}"),
-            Step("lattice", Coverage.PER_ROW, "truncated toward zero, norm checked in integers"),
         )
 
     def apply(self, features: npt.NDArray[Any]) -> Real:
@@ -64,7 +67,9 @@ def normalise_rows(features: npt.NDArray[Any], how: Normalise) -> Real:
         if not len(rows):
             return rows
         deviation = rows.std(axis=0)
-        return (rows - rows.mean(axis=0)) / np.where(deviation > 0, deviation, 1.0)
+        rows -= rows.mean(axis=0)
+        rows /= np.where(deviation > 0, deviation, 1.0)
+        return rows
     if how.low is not None and how.high is not None:
         np.clip(rows, how.low, how.high, out=rows)
     with np.errstate(over="ignore"):

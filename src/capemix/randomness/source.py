@@ -47,7 +47,7 @@ class ByteStream:
 
     def fill(self, out: npt.NDArray[Any]) -> None:
         """Overwrite ``out`` (C-contiguous) with the next bytes of the stream."""
-        target = memoryview(out).cast("B")
+        target = memoryview(out.data).cast("B")
         zeros = memoryview(_ZEROS)
         for start in range(0, len(target), len(_ZEROS)):
             part = target[start : start + len(_ZEROS)]
@@ -74,7 +74,8 @@ class _Source:
     """A key from which labelled children, streams and keys are drawn, each label once."""
 
     __slots__ = ("_key", "_taken")
-
+    _key: bytes
+    _taken: set[tuple[Label, ...]]
     _final: ClassVar[bool] = False
 
     def __init_subclass__(cls) -> None:

@@ -1,0 +1,41 @@
+"""What several tests need: the command line in this process."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+
+from capemix.cli import main
+
+
+@dataclass(frozen=True)
+class Ran:
+    code: int
+    out: str
+    err: str
+
+    @property
+    def json(self) -> dict[str, Any]:
+        return json.loads(self.out)
+
+
+Capemix = Callable[..., Ran]
+
+
+@pytest.fixture
+def capemix(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Capemix:
+    """Run a command line as the installed program would."""
+
+    def run(*words: object) -> Ran:
+        monkeypatch.setattr("sys.argv", ["capemix", *(str(word) for word in words)])
+        with pytest.raises(SystemExit) as stopped:
+            main()
+        captured = capsys.readouterr()
+        code = stopped.value.code
+        return Ran(0 if code is None else int(code), captured.out, captured.err)
+
+    return run

@@ -1,0 +1,439 @@
+"""The command line: its contract, its speed to start, and one sentence for every bad input."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from conftest import Capemix
+
+PAPER = [
+    "--records",
+    "60000",
+    "--classes",
+    "10",
+    "--samples",
+    "60000",
+    "--clip",
+    "1",
+    "--delta",
+    "1e-5",
+    "--json",
+]
+
+
+# -- account and calibrate -----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("epsilon", "mixture", "noise"),
+    [
+        (10, 1, 1.155),
+        (10, 4, 0.344),
+        (10, 16, 0.138),
+        (10, 512, 0.114),
+        (20, 4, 0.322),
+        (20, 512, 0.0651),
+    ],
+)
+def test_calibrate_gives_theorem_1s_values(
+    capemix: Capemix, epsilon: float, mixture: int, noise: float
+) -> None:
+    ran = capemix(
+        "calibrate", "--accountant", "paper", "--epsilon", epsilon, "--mixture", mixture, *PAPER
+    )
+    assert ran.code == 0
+    assert ran.json["noise"] == pytest.approx(noise, rel=0.005)
+    assert ran.json["status"] == "paper claim"
+    assert ran.json["noise_multiplier"] == pytest.approx(ran.json["noise"] * mixture)
+
+
+@pytest.mark.parametrize(
+    ("epsilon", "mixture", "draws", "multiplier", "pld"),
+    [
+        (10, 64, 6000, 0.7648, 0.7385),
+        (10, 256, 200, 0.7247, 0.6743),
+        (1, 256, 200, 2.670, 2.468),
+        (1, 64, 6000, 3.441, 3.184),
+    ],
+)
+def test_calibrate_gives_the_sound_values(
+    capemix: Capemix, epsilon: float, mixture: int, draws: int, multiplier: float, pld: float
+) -> None:
+    asked = [
+        "--records",
+        60000,
+        "--classes",
+        10,
+        "--samples",
+        10 * draws,
+        "--mixture",
+        mixture,
+        "--clip",
+        1,
+        "--json",
+    ]
+    start = time.perf_counter()
+    ran = capemix("calibrate", "--epsilon", epsilon, *asked)
+    assert time.perf_counter() - start < 5
+    assert ran.json["noise_multiplier"] == pytest.approx(multiplier, rel=0.01)
+    assert ran.json["epsilon"] == pytest.approx(epsilon, rel=1e-3)
+    assert ran.json["relation"] == "add-or-remove-one"
+    assert ran.json["status"] == "guarantee"
+    # The noise at which the PLD figure is epsilon: the printed reference there.
+    at_pld = capemix("account", "--noise", pld / mixture, *asked).json
+    assert at_pld["epsilon_pld"] == pytest.approx(epsilon, rel=0.01)
+    assert at_pld["epsilon"] > epsilon
+
+
+def test_account_and_calibrate_invert_each_other_on_the_command_line(capemix: Capemix) -> None:
+    asked = ["--mixture", 64, "--sites", 10, "--colluding", 3, "--dropouts", 1, *PAPER]
+    first = capemix("calibrate", "--epsilon", 3, *asked).json
+    again = capemix("account", "--noise", first["noise"], *asked).json
+    assert again["epsilon"] == pytest.approx(3, rel=1e-3)
+    assert again == {**first, "epsilon": again["epsilon"]}
+    assert set(first["views"]) == {"public", "server"}
+    assert first["price"] == pytest.approx(10 / 6)
+    assert first["site_noise"] == pytest.approx(first["noise"] / 10**0.5)
+
+
+def test_no_noise_is_no_privacy_and_null_in_json(capemix: Capemix) -> None:
+    for words in (("account", "--noise", 0), ("calibrate", "--epsilon", "inf")):
+        ran = capemix(*words, "--mixture", 4, *PAPER)
+        assert ran.json["epsilon"] is None
+        assert ran.json["status"] == "no privacy"
+        assert "Infinity" not in ran.out
+        assert "NaN" not in ran.out
+
+
+def test_tables_for_people_say_the_same(capemix: Capemix) -> None:
+    ran = capemix("calibrate", "--epsilon", 10, "--mixture", 64, "--sites", 4, *PAPER[:-1])
+    assert ran.code == 0
+    for word in ("epsilon", "noise multiplier", "price", "view: server", "guarantee"):
+        assert word in ran.out
+
+
+# -- synth and evaluate ----------------------------------------------------------------------------
+
+
+def small(*words: object) -> list[object]:
+    return ["synth", "--epsilon", 5, "--mixture", 8, "--samples", 100, *words]
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["--scheme", "central"],
+        ["--scheme", "central", "--law", "rounded"],
+        ["--scheme", "central", "--accountant", "paper"],
+        ["--scheme", "conventional", "--sites", 4],
+        ["--scheme", "conventional", "--sites", 4, "--accountant", "paper"],
+        ["--scheme", "cape", "--sites", 10],
+        ["--scheme", "cape", "--sites", 5, "--partition", "dirichlet", "--masks", "gaussian"],
+        ["--scheme", "cape", "--sites", 4, "--form", "algorithm1", "--accountant", "paper"],
+        ["--scheme", "cape", "--sites", 4, "--form", "algorithm1", "--class-sizes", 80],
+        ["--scheme", "cape", "--sites", 60, "--colluding", 2],
+    ],
+)
+def test_every_scheme_makes_a_release_that_can_be_evaluated(
+    capemix: Capemix, tmp_path: Path, words: list[object]
+) -> None:
+    out = tmp_path / "release"
+    ran = capemix(*small(*words), "--out", out, "--json")
+    assert ran.code == 0, ran.err
+    assert sorted(p.name for p in out.iterdir()) == [
+        "manifest.json",
+        "synthetic.npz",
+        "synthetic.parquet",
+    ]
+    assert pq.read_table(out / "synthetic.parquet").num_rows == 100
+    scores = capemix("evaluate", out, "--json").json
+    assert 0 <= scores["synthetic"]["accuracy"] <= 1
+    assert scores["real"]["accuracy"] > 0.9
+    assert np.sum(scores["real"]["confusion"]) == 355
+
+
+def test_a_test_seed_repeats_every_byte_and_says_so(capemix: Capemix, tmp_path: Path) -> None:
+    words = [
+        "--scheme",
+        "cape",
+        "--sites",
+        5,
+        "--partition",
+        "dirichlet",
+        "--test-seed",
+        7,
+        "--json",
+    ]
+    for name in ("a", "b"):
+        ran = capemix(*small(*words), "--out", tmp_path / name)
+        assert ran.json["status"] == "seeded: not private"
+    for path in sorted((tmp_path / "a").iterdir()):
+        assert path.read_bytes() == (tmp_path / "b" / path.name).read_bytes(), path.name
+    ran = capemix(*small(*words[:-1]), "--out", tmp_path / "c")
+    assert "Do not publish" in ran.out
+
+
+def test_two_real_releases_differ(capemix: Capemix, tmp_path: Path) -> None:
+    for name in ("a", "b"):
+        assert capemix(*small("--out", tmp_path / name)).code == 0
+    first, second = ((tmp_path / n / "synthetic.parquet").read_bytes() for n in "ab")
+    assert first != second
+
+
+def test_the_manifest_holds_nothing_private(capemix: Capemix, tmp_path: Path) -> None:
+    table = write_csv(tmp_path / "people.csv", rows=137)
+    out = tmp_path / "release"
+    ran = capemix(*small("--data", table, "--label", "y", "--public-range", "0,1", "--out", out))
+    assert ran.code == 0, ran.err
+    text = (out / "manifest.json").read_text()
+    manifest = json.loads(text)
+    assert set(manifest) == {"format", "guarantee", "plan", "schema", "versions", "sha256"}
+    assert "people" not in text  # not even the name of the file
+    assert "137" not in text
+    assert manifest["guarantee"]["epsilon"] == pytest.approx(5, rel=1e-3)
+    assert set(manifest["sha256"]) == {"synthetic.parquet"}
+
+
+def test_undeclared_class_sizes_are_paid_for(capemix: Capemix, tmp_path: Path) -> None:
+    table = write_csv(tmp_path / "people.csv", rows=300)
+    words = ["--data", table, "--label", "y", "--public-range", "0,1"]
+    capemix(*small(*words, "--out", tmp_path / "paid"))
+    capemix(*small(*words, "--class-sizes", "100,100,100", "--out", tmp_path / "declared"))
+    steps = {}
+    for name in ("paid", "declared"):
+        manifest = json.loads((tmp_path / name / "manifest.json").read_text())
+        steps[name] = {s["name"]: s["coverage"] for s in manifest["plan"]["steps"]}["class sizes"]
+        assert manifest["guarantee"]["epsilon"] <= 5
+        assert manifest["guarantee"]["delta"] == pytest.approx(1e-5)
+    assert steps == {"paid": "paid for", "declared": "public"}
+
+
+def test_a_files_own_columns_and_classes_come_back(capemix: Capemix, tmp_path: Path) -> None:
+    table = write_csv(tmp_path / "t.csv", rows=300)
+    out = tmp_path / "release"
+    capemix(*small("--data", table, "--label", "y", "--public-range", "0,1", "--out", out))
+    released = pq.read_table(out / "synthetic.parquet")
+    assert released.column_names == ["a", "b", "y"]
+    assert set(released["y"].to_pylist()) == {"no", "perhaps", "yes"}
+    values = np.concatenate([released["a"].to_numpy(), released["b"].to_numpy()])
+    assert values.min() >= 0
+    assert values.max() <= 1
+    assert "keep them to yourself" in capemix("evaluate", out, "--test", table).out
+
+
+def test_sites_can_be_a_column_of_the_file(capemix: Capemix, tmp_path: Path) -> None:
+    table = write_csv(tmp_path / "t.csv", rows=300, site=True)
+    out = tmp_path / "release"
+    words = ["--data", table, "--label", "y", "--public-range", "0,1", "--scheme", "cape"]
+    ran = capemix(*small(*words, "--partition", "site", "--out", out, "--json"))
+    assert ran.json["sites"] == 4
+    assert pq.read_table(out / "synthetic.parquet").column_names == ["a", "b", "y"]
+
+
+def write_csv(path: Path, *, rows: int, site: bool = False) -> Path:
+    rng = np.random.default_rng(0)
+    lines = ["a,b,y" + (",site" if site else "")]
+    for i in range(rows):
+        a, b = rng.random(2)
+        lines.append(
+            f"{a:.4f},{b:.4f},{('no', 'perhaps', 'yes')[i % 3]}" + (f",{i % 4}" if site else "")
+        )
+    path.write_text("\n".join(lines) + "\n")
+    return path
+
+
+# -- bad input -------------------------------------------------------------------------------------
+
+
+def bad_files(folder: Path) -> dict[str, tuple[Path, str]]:
+    """name -> (file, what the sentence must mention)."""
+    good = write_csv(folder / "good.csv", rows=60)
+    found: dict[str, tuple[Path, str]] = {}
+
+    def add(name: str, text: str | bytes, says: str, suffix: str = ".csv") -> None:
+        path = folder / f"{name}{suffix}"
+        path.write_bytes(text if isinstance(text, bytes) else text.encode())
+        found[name] = (path, says)
+
+    body = good.read_text().splitlines()
+    add("nan", "\n".join([*body[:5], "nan,0.5,no", *body[5:]]), "a")
+    add("inf", "\n".join([*body[:5], "0.5,inf,no", *body[5:]]), "b")
+    add("words", "\n".join(["a,b,y", *("0.1,blue,no" for _ in range(9))]), "b")
+    add("empty", "", "empty")
+    add("header", "a,b,y\n", "row")
+    add("one_row", "a,b,y\n0.1,0.2,no\n", "row")
+    add("no_label", "a,b,z\n0.1,0.2,no\n0.3,0.1,yes\n", "y")
+    table = pa.table({"a": [0.1, 0.2, 0.3], "y": ["n", "y", "n"]})
+    pq.write_table(table, folder / "whole.parquet")
+    whole = (folder / "whole.parquet").read_bytes()
+    add("cut_parquet", whole[: len(whole) // 2], "readable", ".parquet")
+    np.savez(folder / "whole.npz", X=np.ones((9, 2)), y=np.arange(9) % 2)
+    archive = (folder / "whole.npz").read_bytes()
+    add("cut_npz", archive[: len(archive) // 2], "readable", ".npz")
+    add("changed_npz", archive.replace(b"NUMPY", b"NIMPY"), "npz", ".npz")
+    add("unknown", "?", ".xyz", ".xyz")
+    return found
+
+
+BAD_FILES = [
+    "nan",
+    "inf",
+    "words",
+    "empty",
+    "header",
+    "one_row",
+    "no_label",
+    "cut_parquet",
+    "cut_npz",
+    "changed_npz",
+    "unknown",
+]
+
+
+def assert_one_sentence(ran_code: int, out: str, err: str, says: str) -> None:
+    assert ran_code == 2
+    assert out == ""
+    assert err.count("\n") == 1
+    assert err.startswith("capemix: ")
+    assert says in err
+    assert "Traceback" not in err
+
+
+@pytest.mark.parametrize("name", BAD_FILES)
+def test_a_bad_file_is_one_sentence_and_leaves_nothing(
+    capemix: Capemix, tmp_path: Path, name: str
+) -> None:
+    path, says = bad_files(tmp_path)[name]
+    out = tmp_path / "release"
+    label = [] if name.endswith("npz") else ["--label", "y"]
+    ran = capemix(*small("--data", path, *label, "--public-range", "0,1", "--out", out))
+    assert_one_sentence(ran.code, ran.out, ran.err, says)
+    assert not out.exists()
+    assert not list(tmp_path.glob(".release*"))
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (["--epsilon", 0], "--epsilon"),
+        (["--epsilon", -3], "--epsilon"),
+        (["--epsilon", "nan"], "--epsilon"),
+        (["--delta", 0], "--delta"),
+        (["--delta", 1], "--delta"),
+        (["--delta", 2], "--delta"),
+        (["--mixture", 500], "--mixture"),
+        (["--mixture", 0], "--mixture"),
+        (["--samples", 0], "--samples"),
+        (["--clip", 0], "--clip"),
+        (["--scheme", "cape", "--sites", 100_000], "sites"),
+        (["--scheme", "cape", "--sites", 0], "sites"),
+        (["--scheme", "cape", "--sites", 2, "--colluding", 2], "honest"),
+        (["--scheme", "cape", "--sites", 4, "--colluding", 2, "--dropouts", 2], "honest"),
+        (["--scheme", "cape", "--sites", 3, "--colluding", 1, "--dropouts", 1], "agree"),
+        (["--scheme", "cape", "--sites", 4, "--colluding", 0], "--colluding"),
+        (["--public-range", "5,1"], "--public-range"),
+        (["--public-range", "low,high"], "--public-range"),
+        (["--class-sizes", "1,2"], "--class-sizes"),
+        (["--class-sizes", "many"], "--class-sizes"),
+        (["--data", "no-such-thing"], "no-such-thing"),
+        (["--normalise", "site-zscore"], "normalise"),
+    ],
+)
+def test_a_bad_value_is_one_sentence_and_leaves_nothing(
+    capemix: Capemix, tmp_path: Path, words: list[object], says: str
+) -> None:
+    out = tmp_path / "release"
+    ran = capemix(*small("--data", "digits", *words), "--out", out)
+    assert_one_sentence(ran.code, ran.out, ran.err, says)
+    assert not out.exists()
+
+
+def test_a_class_smaller_than_the_mixture_is_named_to_its_owner(
+    capemix: Capemix, tmp_path: Path
+) -> None:
+    table = write_csv(tmp_path / "t.csv", rows=20)
+    ran = capemix(*small("--data", table, "--label", "y"), "--out", tmp_path / "release")
+    assert_one_sentence(ran.code, ran.out, ran.err, "--mixture")
+
+
+def test_a_used_or_unwritable_folder_is_refused_and_untouched(
+    capemix: Capemix, tmp_path: Path
+) -> None:
+    used = tmp_path / "used"
+    used.mkdir()
+    (used / "precious").write_text("keep")
+    ran = capemix(*small(), "--out", used)
+    assert_one_sentence(ran.code, ran.out, ran.err, "--out")
+    assert (used / "precious").read_text() == "keep"
+    afile = tmp_path / "file"
+    afile.write_text("x")
+    for out in (afile, afile / "below"):
+        ran = capemix(*small(), "--out", out)
+        assert_one_sentence(ran.code, ran.out, ran.err, "--out")
+    if shutil.os.geteuid() != 0:
+        locked = tmp_path / "locked"
+        locked.mkdir(mode=0o500)
+        ran = capemix(*small(), "--out", locked / "release")
+        assert_one_sentence(ran.code, ran.out, ran.err, "--out")
+
+
+def test_a_changed_release_is_noticed(capemix: Capemix, tmp_path: Path) -> None:
+    out = tmp_path / "release"
+    capemix(*small("--out", out))
+    path = out / "synthetic.parquet"
+    path.write_bytes(path.read_bytes()[:-1] + b"x")
+    ran = capemix("evaluate", out)
+    assert_one_sentence(ran.code, ran.out, ran.err, "manifest")
+    ran = capemix("evaluate", tmp_path)
+    assert_one_sentence(ran.code, ran.out, ran.err, "manifest.json")
+
+
+def test_unknown_choices_and_options_exit_with_2(capemix: Capemix, tmp_path: Path) -> None:
+    for words in (["--scheme", "magic"], ["--accountant", "trust-me"], ["--frobnicate"]):
+        assert capemix(*small(*words), "--out", tmp_path / "r").code == 2
+
+
+# -- the rest -------------------------------------------------------------------------------------
+
+
+def test_data_lists_and_describes(capemix: Capemix, tmp_path: Path) -> None:
+    names = [d["name"] for d in capemix("data", "--json").json["datasets"]]
+    assert names == ["digits", "mnist", "fashion-mnist"]
+    table = write_csv(tmp_path / "t.csv", rows=30)
+    assert capemix("data", table, "--label", "y", "--json").json["class_sizes"] == [10, 10, 10]
+
+
+def test_every_command_explains_itself_and_has_json(capemix: Capemix) -> None:
+    for name in ("synth", "account", "calibrate", "evaluate", "data", "bench"):
+        ran = capemix(name, "--help")
+        assert ran.code == 0
+        assert "--json" in ran.out
+
+
+def test_help_starts_in_half_a_second() -> None:
+    command = [sys.executable, "-c", "from capemix.cli import main; main()", "--help"]
+    best = 10.0
+    for _ in range(3):
+        start = time.perf_counter()
+        subprocess.run(command, check=True, capture_output=True, env=os.environ)
+        best = min(best, time.perf_counter() - start)
+    assert best < 0.5
+
+
+def test_importing_capemix_loads_nothing_heavy() -> None:
+    code = (
+        "import sys, capemix; print([m for m in ('numpy', 'numba', 'pandas') if m in sys.modules])"
+    )
+    ran = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
+    assert ran.stdout.strip() == "[]"

@@ -1,0 +1,306 @@
+"""Plans: what they refuse, what they calibrate to, and that only accounting mints a guarantee."""
+
+from __future__ import annotations
+
+import math
+import re
+from dataclasses import FrozenInstanceError, fields, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import capemix
+from capemix.accounting.joint_view import complete_view_variance
+from capemix.errors import InputError
+from capemix.federation import Federation, Form, MaskKind, Scheme, SiteNoise, default_colluding
+from capemix.guarantee import Guarantee, Status
+from capemix.plan import Plan, make_plan
+from capemix.prepare.steps import Coverage, PublicMap, SiteZScore
+
+MNIST: dict[str, Any] = {
+    "width": 784,
+    "class_sizes": (6000,) * 10,
+    "samples": 60_000,
+    "mixture": 64,
+}
+
+
+def a_plan(**asked: Any) -> Plan:
+    return make_plan(**{**MNIST, **asked})
+
+
+# -- the adversary -----------------------------------------------------------------------------
+
+
+def test_the_default_tolerance_is_capes() -> None:
+    assert [default_colluding(s) for s in (1, 2, 3, 4, 9, 10, 50)] == [0, 1, 1, 1, 2, 3, 16]
+
+
+@pytest.mark.parametrize(
+    ("sites", "colluding", "dropouts"),
+    [(2, 2, 0), (2, 1, 1), (3, 1, 1), (5, 3, 2), (4, 4, 0), (10, 0, 0), (0, 0, 0), (4, 1, -1)],
+)
+def test_an_adversary_that_leaves_nobody_honest_is_refused(
+    sites: int, colluding: int, dropouts: int
+) -> None:
+    with pytest.raises(InputError):
+        Federation(sites=sites, colluding=colluding, dropouts=dropouts)
+
+
+def test_three_sites_with_one_colluding_and_one_missing_is_infeasible_and_four_work() -> None:
+    with pytest.raises(InputError, match="agree"):
+        Federation(sites=3, colluding=1, dropouts=1)
+    assert Federation(sites=4, colluding=1, dropouts=1).adversary.honest == 2
+
+
+def test_the_price_of_trusting_nobody_is_s_over_h() -> None:
+    central = a_plan().calibrate(10.0)
+    joint = a_plan(scheme="cape", sites=10, colluding=3, dropouts=2).calibrate(10.0)
+    assert central.noise is not None
+    assert joint.noise is not None
+    assert joint.federation.adversary.price == 2.0
+    assert (joint.noise / central.noise) ** 2 == pytest.approx(2.0, rel=1e-3)
+    assert joint.site_noise == pytest.approx(joint.noise / math.sqrt(10))
+
+
+def test_a_missing_and_a_colluding_site_cost_the_same_in_public() -> None:
+    one = a_plan(scheme="cape", sites=10, colluding=3, dropouts=1, noise=0.02).guarantee()
+    two = a_plan(scheme="cape", sites=10, colluding=4, dropouts=0, noise=0.02).guarantee()
+    assert one.epsilon == pytest.approx(two.epsilon)
+
+
+def test_gaussian_masks_cost_what_the_joint_view_says() -> None:
+    ring = a_plan(scheme="cape", sites=10, colluding=3).calibrate(10.0)
+    gaussian = a_plan(scheme="cape", sites=10, colluding=3, masks="gaussian").calibrate(10.0)
+    ratio = complete_view_variance(1.0, 100.0, 7) / 7
+    assert (ring.noise / gaussian.noise) ** 2 == pytest.approx(ratio, rel=1e-3)  # type: ignore[operator]
+    assert gaussian.guarantee().view == "server"
+    assert gaussian.guarantee().status is Status.REAL_ARITHMETIC
+
+
+# -- calibration ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [
+        {},
+        {"accountant": "paper", "mixture": 4},
+        {"scheme": "cape", "sites": 10},
+        {"scheme": "cape", "sites": 10, "masks": "gaussian"},
+        {"scheme": "cape", "sites": 4, "form": "algorithm1", "accountant": "paper", "mixture": 4},
+        {"scheme": "conventional", "sites": 4},
+        {"law": "rounded", "samples": 2000, "mixture": 256},
+        {"relation": "replace-one", "samples": 2000},
+        {"selection": "fixed-size", "samples": 2000},
+        {"scheme": "cape", "sites": 120},
+    ],
+)
+def test_account_and_calibrate_invert_each_other(asked: dict[str, Any]) -> None:
+    plan = a_plan(**asked).calibrate(8.0)
+    guarantee = plan.guarantee()
+    assert guarantee.epsilon is not None
+    assert 8.0 * 0.999 <= guarantee.epsilon <= 8.0
+    assert plan.calibrate(guarantee.epsilon).noise == pytest.approx(plan.noise, rel=1e-3)
+
+
+def test_an_infinite_budget_is_no_noise_and_no_privacy() -> None:
+    guarantee = a_plan().calibrate(math.inf).guarantee()
+    assert guarantee.epsilon is None
+    assert guarantee.status is Status.NO_PRIVACY
+
+
+@pytest.mark.parametrize("epsilon", [0.0, -1.0, math.nan])
+def test_a_budget_must_be_positive(epsilon: float) -> None:
+    with pytest.raises(InputError, match="epsilon"):
+        a_plan().calibrate(epsilon)
+
+
+@pytest.mark.parametrize("delta", [0.0, 1.0, -0.1, math.nan])
+def test_delta_must_be_a_probability(delta: float) -> None:
+    with pytest.raises(InputError, match="delta"):
+        a_plan(delta=delta)
+
+
+def test_an_uncalibrated_plan_cannot_be_used() -> None:
+    with pytest.raises(InputError, match="calibrate"):
+        _ = a_plan().site_noise
+
+
+def test_the_conventional_noises_are_the_three_readings() -> None:
+    theorem = a_plan(accountant="paper", mixture=4).calibrate(10.0).noise
+    assert theorem is not None
+    asked = {"accountant": "paper", "mixture": 4, "scheme": "conventional", "sites": 10}
+    central_variance = a_plan(**asked, site_noise="sqrt-sites").calibrate(10.0)
+    assert central_variance.noise == pytest.approx(theorem)
+    assert central_variance.site_noise == pytest.approx(theorem * math.sqrt(10))
+    table = a_plan(**asked, site_noise="sites").calibrate(10.0)
+    assert table.noise == pytest.approx(theorem * math.sqrt(10))
+    assert table.site_noise == pytest.approx(theorem * 10)
+    sound = a_plan(mixture=4, scheme="conventional", sites=10).calibrate(10.0)
+    alone = a_plan(mixture=4, class_sizes=(600,) * 10).calibrate(10.0)
+    assert sound.federation.site_noise is SiteNoise.SOUND
+    assert sound.site_noise == pytest.approx(alone.noise, rel=1e-3)  # one site's own rate
+    with pytest.raises(InputError, match="sound accountant"):
+        a_plan(**asked, site_noise="sound")
+
+
+def test_algorithm_1_splits_its_noise_as_published() -> None:
+    theorem = a_plan(accountant="paper", mixture=4).calibrate(10.0).noise
+    assert theorem is not None
+    asked = {
+        "accountant": "paper",
+        "mixture": 4,
+        "scheme": "cape",
+        "form": "algorithm1",
+        "sites": 10,
+    }
+    matched = a_plan(**asked).calibrate(10.0)
+    assert matched.noise == pytest.approx(theorem)
+    assert matched.site_noise == pytest.approx(theorem * math.sqrt(10))
+    assert matched.federation.pair_ratio == 1.0
+    appendix = a_plan(**asked, site_noise="appendix").calibrate(10.0)
+    assert appendix.site_noise == pytest.approx(theorem)
+    assert appendix.noise == pytest.approx(theorem / math.sqrt(10))
+
+
+# -- what is refused -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [
+        {"mixture": 6001},
+        {"mixture": 0},
+        {"clip": 0.0},
+        {"clip": math.inf},
+        {"samples": 0},
+        {"scheme": "cape", "sites": 10, "selection": "fixed-size"},
+        {"selection": "fixed-size", "relation": "add-or-remove-one"},
+        {"normalise": SiteZScore()},
+        {"sizes": Coverage.NOT_COVERED},
+        {"scheme": "cape", "sites": 10, "law": "rounded"},
+        {"scheme": "cape", "sites": 10, "law": "gaussian"},
+        {"scheme": "cape", "sites": 10, "masks": "gaussian", "law": "discrete"},
+        {"scheme": "cape", "sites": 10, "form": "algorithm1", "masks": "ring"},
+        {"scheme": "cape", "sites": 10, "masks": "gaussian", "peers": 4},
+        {"scheme": "cape", "sites": 100, "form": "algorithm1"},  # 60 rows a class and site
+    ],
+)
+def test_plans_that_cannot_keep_their_promise_are_refused(asked: dict[str, Any]) -> None:
+    with pytest.raises(InputError):
+        a_plan(**asked)
+
+
+def test_the_paper_keeps_its_own_form_as_a_paper_claim() -> None:
+    plan = a_plan(accountant="paper", normalise=SiteZScore(), mixture=4).calibrate(10.0)
+    assert plan.mixing.label_noise
+    assert plan.guarantee().status is Status.PAPER
+    assert next(step.coverage for step in plan.steps) is Coverage.NOT_COVERED
+
+
+def test_no_plan_has_a_place_for_a_seed() -> None:
+    names = {f.name for kind in (Plan, Federation) for f in fields(kind)}
+    assert not any("seed" in name or "source" in name for name in names)
+    with pytest.raises(FrozenInstanceError):
+        a_plan().delta = 0.5  # type: ignore[misc]
+
+
+# -- the lattice ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("multiplier", [1e-4, 0.05, 0.7, 3.0, 50.0, 3000.0])
+@pytest.mark.parametrize("sites", [1, 50])
+def test_the_lattice_fits_16_bit_rows_the_tables_and_the_ring(
+    multiplier: float, sites: int
+) -> None:
+    plan = a_plan(scheme="cape", sites=sites, noise=multiplier / 64)
+    assert plan.lattice_norm_bound is not None
+    assert 1 <= plan.lattice_norm_bound <= 32_767
+    assert plan.site_deviation <= 40_000
+    reach = (64 + 14 * 8 + 100) * plan.lattice_norm_bound + 13 * sites * (plan.site_deviation + 1)
+    assert reach < 2 ** (plan.ring_bits - 1)
+    # What the noise is in released units does not depend on the lattice.
+    scale = plan.query.lattice_scale
+    released = plan.site_deviation * math.sqrt(sites) / scale / 64
+    assert released == pytest.approx(plan.noise)
+
+
+def test_counts_of_all_records_use_the_wide_ring() -> None:
+    counts = make_plan(width=3, class_sizes=(1,), samples=1, mixture=1, noise=1.0)
+    assert counts.ring_bits == 64
+
+
+# -- guarantees ------------------------------------------------------------------------------------
+
+
+def test_a_guarantee_cannot_be_made_or_altered_by_hand() -> None:
+    guarantee = a_plan().calibrate(1.0).guarantee()
+    with pytest.raises(TypeError, match="minted"):
+        replace(guarantee, epsilon=0.1)
+    values = {f.name: getattr(guarantee, f.name) for f in fields(Guarantee) if f.name != "seal"}
+    with pytest.raises(TypeError, match="minted"):
+        Guarantee(**values)
+
+
+def test_only_one_module_holds_the_seal() -> None:
+    root = Path(capemix.__file__).parent
+    holders = {
+        path.relative_to(root).as_posix()
+        for path in root.rglob("*.py")
+        if re.search(r"\bSEAL\b", path.read_text())
+    }
+    assert holders == {"guarantee.py", "accounting/mint.py"}
+
+
+def test_a_seeded_guarantee_says_that_it_is_none() -> None:
+    assert a_plan(noise=0.1).guarantee(seeded=True).status is Status.SEEDED
+
+
+def test_a_guarantee_lists_what_it_assumes() -> None:
+    assumed = " ".join(a_plan(scheme="cape", sites=10, noise=0.1).guarantee().assumptions)
+    for phrase in (
+        "one record per person",
+        "honest sites",
+        "roster",
+        "class list",
+        "timing",
+        "AES",
+    ):
+        assert phrase in assumed
+    alone = " ".join(a_plan(noise=0.1).guarantee().assumptions)
+    assert "roster" not in alone
+
+
+def test_an_earlier_release_adds_to_the_guarantee() -> None:
+    first = a_plan(samples=100).calibrate(1.0).guarantee()
+    both = replace(a_plan(delta=2e-5), earlier=first).calibrate(2.0).guarantee()
+    assert both.epsilon == pytest.approx(3.0, rel=1e-3)
+    assert both.delta == pytest.approx(3e-5)
+
+
+def test_an_epsilon_beyond_what_the_samplers_prove_is_none() -> None:
+    assert a_plan(noise=1e-4).guarantee().epsilon is None
+
+
+def test_the_enums_are_those_of_the_command_line() -> None:
+    from capemix.cli.options import CHOICES
+    from capemix.plan import Accountant, NoiseLaw
+    from capemix.queries import Relation, Selection
+
+    kinds = {
+        "scheme": Scheme,
+        "form": Form,
+        "masks": MaskKind,
+        "accountant": Accountant,
+        "site_noise": SiteNoise,
+        "selection": Selection,
+        "relation": Relation,
+        "law": NoiseLaw,
+    }
+    assert {name: tuple(str(m) for m in kind) for name, kind in kinds.items()} == CHOICES
+
+
+def test_a_public_map_is_sound() -> None:
+    assert a_plan(normalise=PublicMap.of_range(0, 255), noise=0.1).guarantee().epsilon is not None
