@@ -17,19 +17,8 @@ import pytest
 
 from conftest import Capemix
 
-PAPER = [
-    "--records",
-    "60000",
-    "--classes",
-    "10",
-    "--samples",
-    "60000",
-    "--clip",
-    "1",
-    "--delta",
-    "1e-5",
-    "--json",
-]
+PAPER: list[object] = ["--records", 60000, "--classes", 10, "--samples", 60000, "--clip", 1]
+PAPER += ["--delta", 1e-5, "--json"]
 
 
 # -- account and calibrate -----------------------------------------------------------------------
