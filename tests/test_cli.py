@@ -367,7 +367,7 @@ def test_a_used_or_unwritable_folder_is_refused_and_untouched(
     assert (used / "precious").read_text() == "keep"
     afile = tmp_path / "file"
     afile.write_text("x")
-    for out in (afile, afile / "below"):
+    for out in (afile, afile / "below", afile / "far" / "below"):
         ran = capemix(*small(), "--out", out)
         assert_one_sentence(ran.code, ran.out, ran.err, "--out")
     if shutil.os.geteuid() != 0:
@@ -375,6 +375,28 @@ def test_a_used_or_unwritable_folder_is_refused_and_untouched(
         locked.mkdir(mode=0o500)
         ran = capemix(*small(), "--out", locked / "release")
         assert_one_sentence(ran.code, ran.out, ran.err, "--out")
+
+
+def test_a_refused_run_does_not_even_make_the_parent_folder(
+    capemix: Capemix, tmp_path: Path
+) -> None:
+    out = tmp_path / "new" / "deep" / "release"
+    assert capemix(*small("--mixture", 5000), "--out", out).code == 2
+    assert not (tmp_path / "new").exists()
+    assert capemix(*small(), "--out", out).code == 0
+    assert (out / "manifest.json").exists()
+
+
+def test_an_interrupted_write_leaves_nothing(
+    capemix: Capemix, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object, **__: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(np, "savez", full)
+    ran = capemix(*small(), "--out", tmp_path / "release")
+    assert_one_sentence(ran.code, ran.out, ran.err, "No space left")
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_changed_release_is_noticed(capemix: Capemix, tmp_path: Path) -> None:

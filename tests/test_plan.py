@@ -11,12 +11,14 @@ from typing import Any
 import pytest
 
 import capemix
+from capemix.accounting import mint
 from capemix.accounting.joint_view import complete_view_variance
 from capemix.errors import InputError
 from capemix.federation import Federation, Form, MaskKind, Scheme, SiteNoise, default_colluding
 from capemix.guarantee import Guarantee, Status
 from capemix.plan import Plan, make_plan
 from capemix.prepare.steps import Coverage, PublicMap, SiteZScore
+from capemix.randomness import tables
 
 MNIST: dict[str, Any] = {
     "width": 784,
@@ -185,6 +187,8 @@ def test_algorithm_1_splits_its_noise_as_published() -> None:
         {"scheme": "cape", "sites": 10, "masks": "gaussian", "law": "discrete"},
         {"scheme": "cape", "sites": 10, "form": "algorithm1", "masks": "ring"},
         {"scheme": "cape", "sites": 10, "masks": "gaussian", "peers": 4},
+        {"scheme": "magic"},
+        {"relation": "cousins"},
         {"scheme": "cape", "sites": 100, "form": "algorithm1"},  # 60 rows a class and site
     ],
 )
@@ -278,6 +282,17 @@ def test_an_earlier_release_adds_to_the_guarantee() -> None:
     both = replace(a_plan(delta=2e-5), earlier=first).calibrate(2.0).guarantee()
     assert both.epsilon == pytest.approx(3.0, rel=1e-3)
     assert both.delta == pytest.approx(3e-5)
+
+
+def test_guarantees_of_different_relations_do_not_compose() -> None:
+    first = a_plan(samples=100).calibrate(1.0).guarantee()
+    plan = replace(a_plan(relation="replace-one", noise=0.1), earlier=first)
+    with pytest.raises(ValueError, match="compose"):
+        plan.guarantee()
+
+
+def test_accounting_allows_the_error_that_the_tables_keep() -> None:
+    assert mint.SAMPLER_ERROR == tables.TOTAL_VARIATION
 
 
 def test_an_epsilon_beyond_what_the_samplers_prove_is_none() -> None:

@@ -17,6 +17,7 @@ from capemix.federation import Federation, Scheme
 from capemix.guarantee import Guarantee
 from capemix.plan import Accountant, Plan, make_plan
 from capemix.prepare.steps import Coverage, PublicMap
+from capemix.queries import Relation, Selection
 from capemix.randomness.source import SeededSource, Source, SystemSource
 from capemix.release import Release
 
@@ -48,6 +49,7 @@ def noisy_class_sizes(
     *,
     epsilon: float,
     delta: float,
+    relation: Relation,
     source: Source,
 ) -> tuple[tuple[int, ...], Guarantee]:
     """Class sizes as a small private sum of their own: every record adds its one-hot label once.
@@ -68,6 +70,7 @@ def noisy_class_sizes(
         dropouts=federation.dropouts,
         masks=federation.masks,
         peers=federation.peers,
+        relation=relation,
         delta=delta,
     ).calibrate(epsilon)
     one_hot = [
@@ -203,6 +206,12 @@ def release_of(
         if plan.accountant is Accountant.PAPER or math.isinf(epsilon):
             class_sizes = true_sizes
             asked["sizes"] = Coverage.NOT_COVERED
+        elif plan.mixing.selection is Selection.FIXED:
+            raise InputError(
+                "--class-sizes",
+                "must be declared for fixed-size selection: it needs public lower bounds",
+                fix="give them, or use --selection poisson",
+            )
         else:
             sizes, earlier = noisy_class_sizes(
                 len(first.classes),
@@ -210,9 +219,11 @@ def release_of(
                 plan.federation,
                 epsilon=epsilon * COUNT_SHARE,
                 delta=delta * COUNT_SHARE,
+                relation=plan.relation,
                 source=source,
             )
-            class_sizes = tuple(max(size, plan.mixing.mixture) for size in sizes)
+            least = plan.mixing.mixture * plan.mixing.sites_averaged
+            class_sizes = tuple(max(size, least) for size in sizes)
             epsilon, delta = epsilon * (1 - COUNT_SHARE), delta * (1 - COUNT_SHARE)
             asked["sizes"] = Coverage.PAID
     plan = make_plan(class_sizes=class_sizes, delta=delta, **asked)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 from enum import StrEnum
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from capemix.accounting import mint
 from capemix.accounting.calibration import smallest_noise
@@ -42,6 +42,8 @@ class NoiseLaw(StrEnum):
     ROUNDED = "rounded"  # round(N(0, s^2)): a single curator only; PLD is exact
     GAUSSIAN = "gaussian"  # floating point
 
+
+_Kind = TypeVar("_Kind", bound=StrEnum)
 
 ARITHMETIC: Final = {
     NoiseLaw.DISCRETE: mint.LATTICE,
@@ -353,6 +355,14 @@ class Plan:
         }
 
 
+def _member(kind: type[_Kind], value: str, field: str) -> _Kind:
+    try:
+        return kind(value)
+    except ValueError:
+        known = ", ".join(kind)
+        raise InputError(field, "is unknown", value=value, fix=f"use one of {known}") from None
+
+
 def _spent(earlier: Guarantee | None) -> float:
     return 0.0 if earlier is None or earlier.epsilon is None else earlier.epsilon
 
@@ -389,7 +399,9 @@ def make_plan(
     The sound accountant draws by Poisson selection on the lattice and leaves labels alone; the
     paper's draws fixed-size subsets (where it can) and noises labels.
     """
-    scheme, form, accountant = Scheme(scheme), Form(form), Accountant(accountant)
+    scheme = _member(Scheme, scheme, "scheme")
+    form = _member(Form, form, "form")
+    accountant = _member(Accountant, accountant, "accountant")
     paper = accountant is Accountant.PAPER
     algorithm1 = scheme is Scheme.CAPE and form is Form.ALGORITHM1
     averaged = algorithm1 or scheme is Scheme.CONVENTIONAL
@@ -397,7 +409,7 @@ def make_plan(
         sites, colluding, dropouts, masks = 1, 0, 0, MaskKind.RING
     if masks is None:
         masks = MaskKind.GAUSSIAN if algorithm1 else MaskKind.RING
-    masks = MaskKind(masks)
+    masks = _member(MaskKind, masks, "masks")
     if site_noise is None:
         site_noise = (
             SiteNoise.MATCHED if algorithm1 else SiteNoise.SITES if paper else SiteNoise.SOUND
@@ -405,7 +417,7 @@ def make_plan(
     if selection is None:
         fixed = algorithm1 or (paper and (scheme is not Scheme.CAPE))
         selection = Selection.FIXED if fixed else Selection.POISSON
-    selection = Selection(selection)
+    selection = _member(Selection, selection, "selection")
     if relation is None:
         relation = (
             Relation.REPLACE_ONE if paper or selection is Selection.FIXED else Relation.ADD_REMOVE
@@ -439,14 +451,14 @@ def make_plan(
             colluding=colluding,
             dropouts=dropouts,
             masks=masks,
-            site_noise=SiteNoise(site_noise),
+            site_noise=_member(SiteNoise, site_noise, "site_noise"),
             pair_ratio=1.0 if algorithm1 else 100.0,
             peers=peers,
         ),
         normalise=normalise if normalise is not None else PublicMap(),
         accountant=accountant,
-        relation=Relation(relation),
-        law=NoiseLaw(law),
+        relation=_member(Relation, relation, "relation"),
+        law=_member(NoiseLaw, law, "law"),
         delta=delta,
         printed_theorem=printed_theorem,
         noise=noise,

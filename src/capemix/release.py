@@ -85,6 +85,7 @@ class Release:
         """Write the folder: everything first under a name of its own, then one rename."""
         target = check_output(folder)
         try:
+            target.parent.mkdir(parents=True, exist_ok=True)
             partial = Path(tempfile.mkdtemp(prefix=f".{target.name}.", dir=target.parent))
         except OSError as error:
             raise _unwritable(target, error) from error
@@ -122,18 +123,17 @@ class Release:
 
 
 def check_output(folder: str | os.PathLike[str]) -> Path:
-    """The folder to write, if it can be: absent or empty, below a folder we may write to."""
+    """The folder to write, if it can be: absent or empty, where we may write. Makes nothing."""
     target = Path(folder).absolute()
-    if target.exists() and (not target.is_dir() or any(target.iterdir())):
-        raise InputError(
-            "--out", "is in use", value=folder, fix="name a folder that is absent or empty"
-        )
-    parent = target.parent
     try:
-        parent.mkdir(parents=True, exist_ok=True)
+        if target.exists() and (not target.is_dir() or any(target.iterdir())):
+            raise InputError(
+                "--out", "is in use", value=folder, fix="name a folder that is absent or empty"
+            )
+        standing = next(path for path in target.parents if path.exists())
     except OSError as error:
         raise _unwritable(target, error) from error
-    if not os.access(parent, os.W_OK | os.X_OK):
+    if not standing.is_dir() or not os.access(standing, os.W_OK | os.X_OK):
         raise _unwritable(target, None)
     return target
 

@@ -128,6 +128,8 @@ def mint_sound(
     ``earlier`` is a release that this one was planned after: epsilons and deltas add (basic
     composition holds for plans that depend on earlier outputs).
     """
+    if earlier is not None and earlier.relation is not relation:
+        raise ValueError(f"{earlier.relation} and {relation} do not compose")
     strongest = noised.strongest
     base = noised.view_multipliers[strongest]
     views = {

@@ -1,0 +1,140 @@
+"""The Python interface mirrors the command line."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import capemix
+from capemix import InputError, PublicMap, Synthesizer, make_plan, open_data, partition, synthesize
+from capemix.api import noisy_class_sizes
+from capemix.data import LabeledRows
+from capemix.federation import Federation, MaskKind
+from capemix.guarantee import Status
+from capemix.queries import Relation
+from capemix.randomness.source import SeededSource
+
+
+def blobs(count: int = 600, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
+    rng = np.random.default_rng(seed)
+    y = rng.integers(0, 3, count)
+    X = np.clip(rng.normal(0.3 + 0.2 * y[:, None], 0.05, (count, 4)), 0, 1)
+    return X, np.array(["low", "mid", "top"])[y]
+
+
+def test_a_synthesizer_fits_and_samples_like_scikit_learn() -> None:
+    X, y = blobs()
+    synthesizer = Synthesizer(epsilon=5.0, mixture=8, samples=90, public_range=(0, 1))
+    assert synthesizer.fit(X, y) is synthesizer
+    rows, labels = synthesizer.sample()
+    assert rows.shape == (90, 4)
+    assert set(labels) == {"low", "mid", "top"}
+    assert 0 <= rows.min() <= rows.max() <= 1
+    assert synthesizer.guarantee_.status is Status.GUARANTEE
+    assert synthesizer.guarantee_.epsilon == pytest.approx(5.0, rel=1e-3)
+    _, few_labels = synthesizer.sample(30)
+    assert sorted(set(few_labels)) == ["low", "mid", "top"]
+    assert len(synthesizer.sample(200)[0]) == 200
+    assert "epsilon" in synthesizer.get_params()
+    assert synthesizer.set_params(epsilon=1.0).epsilon == 1.0
+    with pytest.raises(InputError):
+        synthesizer.set_params(nonsense=1)
+    with pytest.raises(InputError, match="fit"):
+        Synthesizer().sample()
+
+
+def test_what_is_learned_survives_the_release() -> None:
+    X, y = blobs(3000)
+    rows, labels = (
+        Synthesizer(
+            epsilon=5.0, mixture=50, samples=300, clip=1.0, public_range=(0, 1), test_seed=1
+        )
+        .fit(X, y)
+        .sample()
+    )
+    for name in ("low", "mid", "top"):
+        assert np.abs(rows[labels == name].mean() - X[y == name].mean()) < 0.05
+
+
+def test_bad_arrays_are_refused() -> None:
+    X, y = blobs(30)
+    for bad in ((X[:, 0], y), (X, y[:-1]), (X[:0], y[:0]), (np.where(X > 0.5, np.nan, X), y)):
+        with pytest.raises(InputError):
+            Synthesizer(mixture=2, samples=9).fit(*bad)
+
+
+def test_a_plan_of_ones_own() -> None:
+    train = open_data("digits").train
+    plan = make_plan(
+        width=train.width,
+        class_sizes=(140,) * 10,
+        samples=50,
+        mixture=16,
+        clip=4.0,
+        scheme="cape",
+        sites=5,
+        normalise=PublicMap.of_range(0, 16),
+    ).calibrate(8.0)
+    release = synthesize(plan, partition(train, 5, "iid", seed=0))
+    assert len(release) == 50
+    assert release.guarantee == plan.guarantee()
+    with pytest.raises(InputError, match="sites"):
+        synthesize(plan, partition(train, 4, "iid", seed=0))
+    with pytest.raises(InputError, match="calibrate"):
+        synthesize(make_plan(width=64, class_sizes=(140,) * 10, samples=50, mixture=16), train)
+
+
+def test_noise_takes_a_source_of_the_right_type_only() -> None:
+    train = open_data("digits").train
+    plan = make_plan(width=64, class_sizes=(140,) * 10, samples=20, mixture=8, noise=0.1)
+    for wrong in (7, np.random.default_rng(0)):
+        with pytest.raises(TypeError, match="SystemSource"):
+            synthesize(plan, train, source=wrong)  # type: ignore[arg-type]
+    assert synthesize(plan, train).guarantee.status is Status.GUARANTEE
+    seeded = synthesize(plan, train, source=SeededSource(1))
+    assert seeded.guarantee.status is Status.SEEDED
+
+
+@pytest.mark.parametrize("masks", [MaskKind.RING, MaskKind.GAUSSIAN])
+def test_class_sizes_are_a_private_sum_over_sites(masks: MaskKind) -> None:
+    rng = np.random.default_rng(0)
+    sites = []
+    for _ in range(4):
+        labels = rng.integers(0, 3, 2000)
+        sites.append(
+            LabeledRows(
+                features=np.zeros((2000, 2)),
+                labels=labels.astype(np.int64),
+                classes=(0, 1, 2),
+                feature_names=("a", "b"),
+            )
+        )
+    true = np.sum([site.class_counts() for site in sites], axis=0)
+    federation = Federation(sites=4, colluding=1, masks=masks)
+    errors = []
+    for seed in range(60):
+        sizes, guarantee = noisy_class_sizes(
+            3,
+            sites,
+            federation,
+            epsilon=0.5,
+            delta=1e-6,
+            relation=Relation.ADD_REMOVE,
+            source=SeededSource(seed),
+        )
+        errors += list(np.array(sizes) - true)
+    assert guarantee.epsilon == pytest.approx(0.5, rel=1e-3)
+    multiplier = guarantee.views["public"].noise_multiplier
+    claimed = multiplier * np.sqrt(4 / 3)  # all four sites' noise is in, one colluder's comes off
+    # 180 errors: their deviation is within 25% of the claim, not within 25% of half of it.
+    assert np.std(errors) == pytest.approx(claimed, rel=0.25)
+    assert np.std(errors) != pytest.approx(claimed / 2, rel=0.25)
+
+
+def test_private_values_do_not_show_in_a_repr() -> None:
+    X, y = blobs(50)
+    synthesizer = Synthesizer(mixture=4, samples=9, public_range=(0, 1)).fit(X, y)
+    rows = capemix.api.labeled_rows(X, y)
+    for thing in (rows, synthesizer.release_.plan, synthesizer.guarantee_):
+        assert str(X[0, 0])[:6] not in repr(thing)
+    assert repr(rows) == "LabeledRows(width=4, classes=3)"
