@@ -8,6 +8,7 @@ import time
 import dp_accounting
 import numpy as np
 import pytest
+from dp_accounting.pld.privacy_loss_distribution import from_gaussian_mechanism
 from dp_accounting.rdp import RdpAccountant
 from numpy.typing import NDArray
 from scipy.special import logsumexp
@@ -16,6 +17,8 @@ from scipy.stats import norm
 from capemix.accounting.calibration import smallest_noise
 from capemix.accounting.sampled import (
     ORDERS,
+    _loss_epsilon,
+    _moves,
     epsilon_pld,
     epsilon_rdp,
     fixed_size_rdp,
@@ -281,7 +284,7 @@ def test_loss_is_quick_pessimistic_and_close_to_a_finer_one(relation: Relation) 
     ours = epsilon_pld(groups, 0.74, DELTA, relation)
     assert time.perf_counter() - begin < 3
     name = "ADD_OR_REMOVE_ONE" if relation is ADD_REMOVE else "REPLACE_ONE"
-    fine = dp_accounting.pld.privacy_loss_distribution.from_gaussian_mechanism(
+    fine = from_gaussian_mechanism(
         0.74,
         sampling_prob=64 / 6000,
         value_discretization_interval=2e-4,
@@ -310,26 +313,35 @@ def test_replacement_loss_equals_a_direct_integral(
     assert hockey_stick(p, r, 0.998 * ours) > 1e-4
 
 
-def test_changed_group_loss_equals_a_direct_integral() -> None:
-    """Two groups of one draw: leaving one and joining the other, in the worse direction."""
-    noise, rates = 1.5, (1.0, 0.5)
-    z = np.linspace(-9.0, 10.0, 2001)
+@pytest.mark.parametrize(("leaving", "joining"), [(0, 1), (1, 0)])
+def test_changed_group_loss_equals_a_direct_integral(leaving: int, joining: int) -> None:
+    """Two groups of one draw: a record leaves one and joins the other."""
+    noise, delta, groups = 0.9, 1e-3, (group(1, 4, 5), group(1, 1, 10))
+    z = np.linspace(-6.5, 7.5, 1501)
     rest, moved = (norm.pdf(z, m, noise) * (z[1] - z[0]) for m in (0, 1))
-    one, two = ((1 - q) * rest + q * moved for q in rates)
-    before, after = np.outer(one, rest).ravel(), np.outer(rest, two).ravel()
-    groups = [group(1, 1, 1), group(1, 1, 2)]
-    within = epsilon_pld(groups[:1], noise, 1e-4, REPLACE_ONE)
-    ours = epsilon_pld(groups, noise, 1e-4, REPLACE_ONE)
-    assert within is not None
-    assert ours is not None
+    left, joined = (
+        (1 - q) * rest + q * moved
+        for q in (groups[leaving].probability, groups[joining].probability)
+    )
+    before, after = np.outer(left, rest).ravel(), np.outer(rest, joined).ravel()
+    moves = ((groups[leaving], "REMOVE"), (groups[joining], "ADD"))
+    ours = _loss_epsilon(moves, noise, delta, 1e-3)
+    assert hockey_stick(before, after, ours) <= delta * (1 + 1e-3)
+    assert hockey_stick(before, after, 0.998 * ours) > delta
 
-    def worse(epsilon: float) -> float:
-        return max(hockey_stick(before, after, epsilon), hockey_stick(after, before, epsilon))
 
-    assert ours == within
-    assert worse(ours) < 1e-4
-    many = [group(1, 1, 1), group(4, 1, 2), group(1, 1, 50)]
-    assert (epsilon_pld(many, noise, 1e-4, REPLACE_ONE) or 0) >= ours
+def test_the_loss_regards_every_change_that_a_larger_one_does_not_cover() -> None:
+    few, often, small = group(10, 256), group(90, 64), group(5, 1)
+    assert _moves([few, often, small], ADD_REMOVE) == {
+        ((g, kind),) for g in (few, often) for kind in ("REMOVE", "ADD")
+    }
+    assert _moves([often, often, small], REPLACE_ONE) == {
+        ((often, "REPLACE"),),
+        ((often, "REMOVE"), (often, "ADD")),
+    }
+    assert ((often, "REMOVE"), (few, "ADD")) in _moves([few, often], REPLACE_ONE)
+    assert ((few, "REMOVE"), (often, "ADD")) in _moves([few, often], REPLACE_ONE)
+    assert _moves([few], REPLACE_ONE) == {((few, "REPLACE"),)}
 
 
 @pytest.mark.parametrize("relation", [ADD_REMOVE, REPLACE_ONE])

@@ -205,11 +205,14 @@ def test_the_discrete_gaussian_has_the_scale_of_opendps() -> None:
 
 
 class OneTie(ByteStream):
-    """A stream whose tie word is the test's."""
+    """A stream whose words and tie word are the test's."""
 
-    def __init__(self, word: int) -> None:
+    def __init__(self, word: int, words: np.ndarray) -> None:
         super().__init__(bytes(32))
-        self.word = word
+        self.word, self.first = word, words
+
+    def fill(self, out: np.ndarray) -> None:
+        out[...] = self.first
 
     def tie_word(self) -> int:
         return self.word
@@ -223,7 +226,7 @@ def test_a_tie_is_settled_by_the_next_64_bits() -> None:
     low = int(law.threshold_low[column])
     for word, value in ((low - 1, law.own[column]), (low, law.other[column])):
         out = np.zeros(1, dtype=np.int32)
-        law.add_to(out, words, OneTie(word))
+        law.add_to(out, OneTie(word, words))
         assert out[0] == value
 
 

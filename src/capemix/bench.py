@@ -15,8 +15,7 @@ import numpy as np
 
 from capemix.mix.reference import mixtures_by_loop
 from capemix.pipeline import Coordinator, SourceDraws, prepare_site, site_share
-from capemix.plan import Plan, make_plan
-from capemix.prepare.rows import PreparedRows
+from capemix.plan import make_plan
 from capemix.prepare.steps import PublicMap
 from capemix.randomness.simulation import simulation_generator
 from capemix.randomness.source import SystemSource
@@ -74,12 +73,15 @@ def bench(
         mixtures_by_loop(by_class, draws, mixture, noise, generator)
 
     source = SystemSource()
-    released = np.ones((samples, WIDTH), dtype=np.float32)
+    released = np.ones((samples, WIDTH), dtype=np.uint32)  # memory that was touched before
     copied = np.ones_like(released)
     runs = iter(range(1_000_000))
 
     def fast() -> None:
-        _release(plan, rows, source.child("run", next(runs)), threads)
+        draws = SourceDraws(plan, source.child("run", next(runs)))
+        coordinator = Coordinator(plan)
+        coordinator.add(site_share(plan, 0, rows, draws, threads=threads, out=released))
+        coordinator.release_sums(divisor=plan.mixing.divisor, threads=threads)
 
     scale = samples / sum(draws)
     fast()  # compile, build the noise table, touch the memory
@@ -91,14 +93,6 @@ def bench(
     return Timing(
         mixture, records, samples, statistics.median(ratios_loop), statistics.median(ratios_copy)
     )
-
-
-def _release(
-    plan: Plan, rows: PreparedRows, source: SystemSource, threads: int | None
-) -> np.ndarray[Any, Any]:
-    coordinator = Coordinator(plan)
-    coordinator.add(site_share(plan, 0, rows, SourceDraws(plan, source), threads=threads))
-    return plan.mixing.rows_from_sums(coordinator.release_sums(threads=threads))[0]
 
 
 def _seconds(work: Callable[[], None]) -> float:

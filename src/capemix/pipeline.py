@@ -9,7 +9,6 @@ Any engine drives these two; with the same seeds they give the same release, bit
 from __future__ import annotations
 
 import os
-import threading
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -18,6 +17,7 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
+from capemix import kernels
 from capemix.blocks import Block, blocks
 from capemix.errors import InputError
 from capemix.federation import MaskKind
@@ -58,7 +58,6 @@ class SourceDraws:
         self._source = source
         self._deviation = plan.site_deviation
         self._law = plan.law
-        self._scratch = threading.local()  # random words, reused from block to block
 
     def select(self, block: Block, participation: Participation, population: int) -> Selected:
         stream = self._source.stream("select", *block.label)
@@ -72,13 +71,8 @@ class SourceDraws:
         if self._law is NoiseLaw.GAUSSIAN:
             add_gaussian(flat, self._deviation, stream)
             return
-        words = getattr(self._scratch, "words", None)
-        if words is None or len(words) < flat.size:
-            words = self._scratch.words = np.empty(flat.size, dtype=np.uint64)
-        words = words[: flat.size]
-        stream.fill(words)
         law = rounded_gaussian if self._law is NoiseLaw.ROUNDED else discrete_gaussian
-        law(self._deviation).add_to(flat, words, stream)
+        law(self._deviation).add_to(flat, stream)
 
 
 @dataclass(frozen=True, eq=False)
@@ -155,10 +149,14 @@ def site_share(
     *,
     progress: Progress | None = None,
     threads: int | None = None,
+    out: Array | None = None,
 ) -> SiteShare:
-    """What a site does: select, sum, noise, mask; a block at a time, never a row in the clear."""
+    """What a site does: select, sum, noise, mask; a block at a time, never a row in the clear.
+
+    ``out``, of the share's shape and type, is overwritten and becomes the share's memory.
+    """
     query = plan.query
-    values = np.empty(query.shape, dtype=share_dtype(plan))
+    values = np.empty(query.shape, dtype=share_dtype(plan)) if out is None else out
     # Sums are taken in signed words of the same width: in the ring they are the same bits.
     signed = values.view(values.dtype.str.replace("u", "i")) if plan.on_lattice else values
     masks = masks_of(plan) if keys is not None else None
@@ -230,8 +228,10 @@ class Coordinator:
 
         _in_parallel(clear, blocks(self._query), threads)
 
-    def release_sums(self, *, threads: int | None = None) -> npt.NDArray[np.floating[Any]]:
-        """The noisy sums in the query's own units; hands over the coordinator's memory.
+    def release_sums(
+        self, *, divisor: float = 1.0, threads: int | None = None
+    ) -> npt.NDArray[np.floating[Any]]:
+        """The noisy sums over ``divisor``, in the query's own units; hands over the memory.
 
         Words of 32 bits become 32-bit floats where they lie: what is lost, if a sum has more than
         24 bits, is post-processing.
@@ -239,15 +239,15 @@ class Coordinator:
         total = self._total()
         self._sum = None
         if not self._plan.on_lattice:
+            total /= divisor
             return total
         signed = total.view(total.dtype.str.replace("u", "i"))
         floats = total.view(total.dtype.str.replace("u", "f"))
-        unit = 1.0 / self._query.lattice_scale
+        unit = 1.0 / (self._query.lattice_scale * divisor)
 
         def convert(block: Block) -> None:
-            floats[block.start : block.stop] = signed[block.start : block.stop] * floats.dtype.type(
-                unit
-            )
+            part = slice(block.start, block.stop)
+            kernels.active().to_float(signed[part].reshape(-1), unit, floats[part].reshape(-1))
 
         _in_parallel(convert, blocks(self._query), threads)
         return floats

@@ -39,16 +39,16 @@ class Release:
     image_shape: tuple[int, int] | None
 
     @classmethod
-    def from_sums(
+    def from_means(
         cls,
         plan: Plan,
-        sums: npt.NDArray[np.floating[Any]],
+        means: npt.NDArray[np.floating[Any]],
         guarantee: Guarantee,
         *,
         schema_of: LabeledRows,
     ) -> Release:
-        """Post-process the noisy sums; of ``schema_of`` only the public schema is read."""
-        rows, labels = plan.mixing.rows_from_sums(sums)
+        """Post-process the noisy means; of ``schema_of`` only the public schema is read."""
+        rows, labels = plan.mixing.rows_from_means(means)
         if isinstance(plan.normalise, PublicMap):
             denormalise_rows(rows, plan.normalise)
         image = schema_of.image_shape

@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
+from scipy.optimize import brentq
+
 from capemix.errors import InputError
 
 
@@ -13,21 +15,26 @@ def smallest_noise(
     target: float,
     *,
     start: float = 1.0,
+    step: float = 2.0,
     relative_tolerance: float = 2e-5,
 ) -> float:
     """The smallest noise with ``epsilon_at(noise) <= target``, which holds for what is returned.
 
-    ``epsilon_at`` falls with the noise. The answer is bracketed by doubling or halving from
-    ``start``, then bisected on the logarithm.
+    ``epsilon_at`` falls with the noise. The answer is bracketed in steps of the factor ``step``
+    from ``start``, then narrowed on the logarithms of both.
     """
     if target == math.inf:
         return 0.0
     if not target > 0:
         raise InputError("epsilon", "is not positive", value=target, fix="ask for more than 0")
-    low = high = start
-    reached = epsilon_at(high)
+    high, reached = start, epsilon_at(start)
+    if reached <= target:
+        while epsilon_at(high / step) <= target:
+            high /= step
+            if high < start * 2.0**-100:
+                return high
     while reached > target:
-        low, high, before = high, 2 * high, reached
+        before, high = reached, step * high
         reached = epsilon_at(high)
         stalled = math.isfinite(before) and reached > before * (1 - 1e-3)
         if reached > target and (stalled or high > start * 2.0**100):
@@ -37,14 +44,16 @@ def smallest_noise(
                 value=target,
                 fix=f"ask for more than {reached:.3g}",
             )
-    while low == high or epsilon_at(low) <= target:
-        if low < start * 2.0**-100:
-            return low
-        low, high = low / 2, low
-    while high > low * (1 + relative_tolerance):
-        middle = math.sqrt(low * high)
-        if epsilon_at(middle) <= target:
-            high = middle
-        else:
-            low = middle
-    return high
+    low = high / step
+
+    # Log epsilon is nearly straight in log noise: Brent needs a handful of steps.
+    def excess(log_noise: float) -> float:
+        return math.log(min(max(epsilon_at(math.exp(log_noise)), 1e-300), 1e300) / target)
+
+    if excess(math.log(high)) >= 0:
+        return high
+    root = brentq(excess, math.log(low), math.log(high), xtol=relative_tolerance / 2)
+    noise = math.exp(root)
+    while noise < high and epsilon_at(noise) > target:
+        noise *= 1 + relative_tolerance / 2
+    return min(noise, high)

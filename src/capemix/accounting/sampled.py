@@ -15,10 +15,8 @@ and the guarantee is the Rényi one; `epsilon_pld` speaks of the continuous Gaus
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
-from functools import cache
+from collections.abc import Sequence
 from itertools import combinations, permutations
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -36,7 +34,7 @@ ORDERS: tuple[int, ...] = (
 def poisson_rdp(
     probability: float, noise_multiplier: float, orders: Sequence[int]
 ) -> NDArray[np.float64]:
-    """RDP of one Poisson draw, add-or-remove-one (Mironov, Talwar, Zhang 2019, section 3.3).
+    """RDP of one Poisson draw, add-or-remove-one (Mironov, Talwar, Zhang 2019).
 
     (α-1) ε(α) = log Σ_k C(α,k) q^k (1-q)^{α-k} e^{k(k-1)/2σ²}; as the weights sum to one, each
     exponential is lessened by one and nothing cancels.
@@ -120,8 +118,8 @@ def poisson_replace_rdp(
     )
     log_moments = np.empty(highest - 1)
     log_moments[::2], log_moments[1::2] = log_even, log_odd
-    shared = min(len(log_moments), len(log_m))
-    log_m[:shared] = np.minimum(log_m[:shared], log_moments[:shared])
+    both = min(len(log_moments), len(log_m))
+    log_m[:both] = np.minimum(log_m[:both], log_moments[:both])
     log_m[0] = log_even[0]
     log_miss = math.log1p(-probability)
     direct = binomial_rdp(j * math.log(probability) + (1 - j) * log_miss + log_m, orders)
@@ -223,6 +221,40 @@ def epsilon_rdp(
     return float(compute_epsilon(ORDERS, curve, delta)[0])
 
 
+Moves = tuple[tuple[Participation, str], ...]  # what one record's change does to its groups
+
+
+def _moves(groups: Sequence[Participation], relation: Relation) -> set[Moves]:
+    """The changes of one record that cost most."""
+    if relation is Relation.ADD_REMOVE:
+        return {((group, kind),) for group in _largest(groups, 1) for kind in ("REMOVE", "ADD")}
+    within: set[Moves] = {((group, "REPLACE"),) for group in _largest(groups, 1)}
+    pairs = permutations(_largest(groups, 2), 2)
+    return within | {((left, "REMOVE"), (joined, "ADD")) for left, joined in pairs}
+
+
+def _loss_epsilon(moves: Moves, noise_multiplier: float, delta: float, interval: float) -> float:
+    """An upper estimate of ε for these moves together, from losses on a grid of this interval."""
+    from dp_accounting.pld import pld_pmf
+    from dp_accounting.pld.privacy_loss_mechanism import AdjacencyType, GaussianPrivacyLoss
+
+    total = None
+    for group, kind in moves:
+        loss = GaussianPrivacyLoss(
+            noise_multiplier,
+            sampling_prob=group.probability,
+            adjacency_type=AdjacencyType[kind],
+        )
+        bounds = loss.connect_dots_bounds()
+        low = math.floor(bounds.epsilon_lower / interval)
+        high = math.ceil(bounds.epsilon_upper / interval)
+        deltas = loss.get_delta_for_epsilon(np.arange(low, high + 1) * interval)
+        one = pld_pmf.create_pmf_pessimistic_connect_dots_fixed_gap(interval, low, high, deltas)
+        all_draws = one.self_compose(group.draws)
+        total = all_draws if total is None else pld_pmf.compose_pmfs(total, all_draws, 1e-15)
+    return 0.0 if total is None else float(total.get_epsilon_for_delta(delta))
+
+
 def epsilon_pld(
     participation: Sequence[Participation],
     noise_multiplier: float,
@@ -244,56 +276,20 @@ def epsilon_pld(
         return 0.0
     if noise_multiplier == 0:
         return math.inf
-    interval = 2e-3 * max(1.0, 0.1 / noise_multiplier**2)
-    coarse = _pld_epsilon(groups, noise_multiplier, delta, relation, interval)
-    for _ in range(12):
+    interval = 3.2e-2 * max(1.0, 0.1 / noise_multiplier**2)
+    before = after = math.inf
+    while before == math.inf or (interval > 1e-6 and before - after > 1e-3 * after):
         interval /= 2
-        fine = _pld_epsilon(groups, noise_multiplier, delta, relation, interval)
-        if fine == math.inf or coarse - fine <= 1e-3 * fine:
-            break
-        coarse = fine
-    return fine
-
-
-def _pld_epsilon(
-    groups: Sequence[Participation],
-    noise_multiplier: float,
-    delta: float,
-    relation: Relation,
-    interval: float,
-) -> float:
-    from dp_accounting.pld import pld_pmf
-    from dp_accounting.pld.privacy_loss_mechanism import AdjacencyType, GaussianPrivacyLoss
-
-    @cache
-    def losses(draws: int, probability: float, adjacency: AdjacencyType) -> Any:
-        loss = GaussianPrivacyLoss(
-            noise_multiplier, sampling_prob=probability, adjacency_type=adjacency
+        before, after = (
+            after,
+            max(
+                _loss_epsilon(moves, noise_multiplier, delta, interval)
+                for moves in _moves(groups, relation)
+            ),
         )
-        bounds = loss.connect_dots_bounds()
-        low = math.floor(bounds.epsilon_lower / interval)
-        high = math.ceil(bounds.epsilon_upper / interval)
-        deltas = loss.get_delta_for_epsilon(np.arange(low, high + 1) * interval)
-        pmf = pld_pmf.create_pmf_pessimistic_connect_dots_fixed_gap(interval, low, high, deltas)
-        return pmf.self_compose(draws)
-
-    def of(group: Participation, adjacency: AdjacencyType) -> Any:
-        return losses(group.draws, group.probability, adjacency)
-
-    def worst() -> Iterator[Any]:
-        for group in _largest(groups, 1):
-            if relation is Relation.REPLACE_ONE:
-                yield of(group, AdjacencyType.REPLACE)
-            else:
-                yield of(group, AdjacencyType.REMOVE)
-                yield of(group, AdjacencyType.ADD)
-        if relation is Relation.REPLACE_ONE:
-            for left, joined in permutations(_largest(groups, 2), 2):
-                yield pld_pmf.compose_pmfs(
-                    of(left, AdjacencyType.REMOVE), of(joined, AdjacencyType.ADD), 1e-15
-                )
-
-    return max(float(pmf.get_epsilon_for_delta(delta)) for pmf in worst())
+        if after == math.inf:
+            break
+    return after
 
 
 def lattice_sum_epsilon(site_sigma: float, summands: int, coordinates: int) -> float:

@@ -55,9 +55,9 @@ def run_local(
         )
     if keys:
         coordinator.unmask({s: k.own for s, k in keys.items()}, {}, threads=threads)
-    return Release.from_sums(
+    return Release.from_means(
         plan,
-        coordinator.release_sums(threads=threads),
+        coordinator.release_sums(divisor=plan.mixing.divisor, threads=threads),
         plan.guarantee(seeded=isinstance(source, SeededSource)),
         schema_of=sites[0],
     )

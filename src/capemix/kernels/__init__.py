@@ -52,6 +52,9 @@ class Kernels(Protocol):
     ) -> None:
         """out[t] = sum of rows[i] for i in indices[starts[t]:starts[t+1]], wrapping."""
 
+    def to_float(self, words: Array, unit: float, out: Array) -> None:
+        """out = words * unit, for flat arrays that may be the same memory, entry by entry."""
+
 
 @cache
 def _load(name: str) -> Kernels:

@@ -51,6 +51,12 @@ def floyd(words, starts, population, indices):
 
 
 @numba.njit(nogil=True, cache=True)
+def to_float(words, unit, out):
+    for i in range(out.shape[0]):
+        out[i] = words[i] * unit
+
+
+@numba.njit(nogil=True, cache=True)
 def gather_sum(rows, starts, indices, out):
     width = rows.shape[1]
     for t in range(out.shape[0]):

@@ -52,6 +52,10 @@ def floyd(
     return unsettled
 
 
+def to_float(words: Array, unit: float, out: Array) -> None:
+    out[...] = words * np.float64(unit)
+
+
 def gather_sum(
     rows: Array, starts: npt.NDArray[np.int64], indices: npt.NDArray[np.int32], out: Array
 ) -> None:

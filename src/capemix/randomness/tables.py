@@ -11,12 +11,13 @@ The discrete Gaussian is Canonne, Kamath, Steinke 2020; the alias method Walker 
 from __future__ import annotations
 
 import math
+import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
 from decimal import Context, Decimal
 from fractions import Fraction
 from functools import lru_cache
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
@@ -30,10 +31,22 @@ TOTAL_VARIATION: Final = 2.0**-100
 MAX_SIGMA: Final = 40_000.0
 """Largest deviation, in lattice units, that a table is built for (2^20 columns)."""
 
+_CHUNK: Final = 1 << 15  # words at a time, so that they stay in cache
 _FIXED: Final = 320  # bits after the point while weights are computed
 _TOTAL: Final = 128  # probabilities are multiples of 2^-128
 _TAIL_BITS: Final = 115
 _DECIMAL = Context(prec=130)
+
+
+_LOCAL = threading.local()
+
+
+def _scratch() -> npt.NDArray[np.uint64]:
+    """One buffer a thread: fresh memory for every block would cost more than the draws."""
+    if not hasattr(_LOCAL, "words"):
+        _LOCAL.words = np.empty(_CHUNK, dtype=np.uint64)
+    words: npt.NDArray[np.uint64] = _LOCAL.words
+    return words
 
 
 @dataclass(frozen=True, eq=False)
@@ -46,10 +59,20 @@ class IntegerLaw:
     own: npt.NDArray[np.int32]
     other: npt.NDArray[np.int32]
 
-    def add_to(
-        self, out: npt.NDArray[np.integer], words: npt.NDArray[np.uint64], stream: ByteStream
-    ) -> None:
+    def add_to(self, out: npt.NDArray[np.integer[Any]], stream: ByteStream) -> None:
         """Add one draw to every entry of the flat ``out`` (int32 or int64, wrapping)."""
+        words = _scratch()
+        for start in range(0, len(out), _CHUNK):
+            part = out[start : start + _CHUNK]
+            self._add_words(part, words[: len(part)], stream)
+
+    def _add_words(
+        self,
+        out: npt.NDArray[np.integer[Any]],
+        words: npt.NDArray[np.uint64],
+        stream: ByteStream,
+    ) -> None:
+        stream.fill(words)
         ties = kernels.active().alias_add(
             words, self.columns_log2, self.threshold_high, self.own, self.other, out
         )
@@ -58,11 +81,11 @@ class IntegerLaw:
 
     def draw(self, stream: ByteStream, count: int) -> npt.NDArray[np.int64]:
         out = np.zeros(count, dtype=np.int64)
-        self.add_to(out, stream.words(count), stream)
+        self.add_to(out, stream)
         return out
 
     def _settle_ties(
-        self, out: npt.NDArray[np.integer], words: npt.NDArray[np.uint64], stream: ByteStream
+        self, out: npt.NDArray[np.integer[Any]], words: npt.NDArray[np.uint64], stream: ByteStream
     ) -> None:
         # The kernel gave every tie the column's other value; put right those that are its own.
         columns = (words & np.uint64((1 << self.columns_log2) - 1)).astype(np.int64)

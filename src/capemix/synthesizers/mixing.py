@@ -115,16 +115,18 @@ class Mixing:
         """The un-noised sums of one block of draws of class ``group``."""
         sum_selected(rows.by_class[group], selected, out)
 
-    def rows_from_sums(
-        self, sums: npt.NDArray[np.floating[Any]]
+    @property
+    def divisor(self) -> int:
+        """From sums to mixtures: l, times S where S sites' mixtures are averaged."""
+        return self.mixture * self.sites_averaged
+
+    def rows_from_means(
+        self, means: npt.NDArray[np.floating[Any]]
     ) -> tuple[npt.NDArray[np.floating[Any]], npt.NDArray[np.int64]]:
-        """Mixtures (in the memory of ``sums``) and labels: post-processing."""
-        mixtures = sums[:, : self.width]
-        mixtures *= 1.0 / (self.mixture * self.sites_averaged)
+        """Mixtures and labels from the noisy sums over ``divisor``: post-processing."""
         if self.label_noise:
-            return mixtures, sums[:, self.width :].argmax(axis=1)
-        labels = np.repeat(np.arange(self.classes, dtype=np.int64), self.samples)
-        return mixtures, labels
+            return means[:, : self.width], means[:, self.width :].argmax(axis=1)
+        return means, np.repeat(np.arange(self.classes, dtype=np.int64), self.samples)
 
 
 def spread(total: int, parts: int) -> tuple[int, ...]:

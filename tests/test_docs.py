@@ -1,0 +1,352 @@
+"""The documents point at things that exist: symbols, tests, files, commands, options, figures."""
+
+from __future__ import annotations
+
+import ast
+import re
+import shlex
+from functools import cache
+from importlib import import_module
+from pathlib import Path
+
+import pytest
+import typer
+
+from capemix.cli.commands import app
+from conftest import Capemix
+
+ROOT = Path(__file__).parents[1]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+CLAIMS = (ROOT / "docs" / "claims.md").read_text()
+ERRATA = (ROOT / "docs" / "errata.md").read_text()
+
+SYMBOL = re.compile(r"`(capemix[\w.]*:[\w.]+)`")
+TEST = re.compile(r"`(tests/[\w/]+\.py::[\w\[\]-]+)`")
+ERRATUM = re.compile(r"^## (\d+)\. (.+)$", re.MULTILINE)
+KINDS = ("break of privacy", "inconsistency", "silence")
+FIELDS = ("Kind", "Paper", "Holds", "Consequence", "capemix", "Tests")
+OF_THE_PAPER = (
+    *(f"Definition {n}" for n in (1, 2, 3, 4)),
+    *(f"Proposition {n}" for n in (1, 2, 3)),
+    "Theorem 1",
+    *(f"Remark {n}" for n in (1, 2)),
+    "Algorithm 1",
+    "Problem statement",
+)
+
+
+# -- the checkers: each returns what is wrong, nothing if nothing is -----------------------------
+
+
+def symbol_problems(text: str) -> list[str]:
+    """Symbols `module:name` that cannot be imported."""
+    found = []
+    for symbol in SYMBOL.findall(text):
+        module, _, name = symbol.partition(":")
+        try:
+            value: object = import_module(module)
+            for part in name.split("."):
+                value = getattr(value, part)
+        except (ImportError, AttributeError):
+            found.append(symbol)
+    return found
+
+
+@cache
+def names_in(path: Path) -> frozenset[str]:
+    tree = ast.parse(path.read_text())
+    return frozenset(
+        node.name
+        for node in ast.walk(tree)
+        if isinstance(node, ast.FunctionDef) and node.name.startswith("test_")
+    )
+
+
+def missing_tests(text: str) -> list[str]:
+    """Tests `tests/file.py::name` that are not there."""
+    found = []
+    for reference in TEST.findall(text):
+        path, _, name = reference.partition("::")
+        if not (ROOT / path).is_file() or name not in names_in(ROOT / path):
+            found.append(reference)
+    return found
+
+
+def tables(text: str) -> list[list[list[str]]]:
+    """Every table as rows of cells, without the line of dashes."""
+    found: list[list[list[str]]] = []
+    inside = False
+    for line in text.splitlines():
+        if line.startswith("|"):
+            cells = [cell.strip() for cell in line.strip().strip("|").split("|")]
+            if not inside:
+                found.append([])
+            if not all(re.fullmatch(r":?-+:?", cell) for cell in cells):
+                found[-1].append(cells)
+        inside = line.startswith("|")
+    return found
+
+
+def table_problems(text: str) -> list[str]:
+    """Rows with an empty cell, or with more or fewer cells than their head."""
+    return [
+        " | ".join(row)
+        for table in tables(text)
+        for row in table
+        if not all(row) or len(row) != len(table[0])
+    ]
+
+
+def sections(text: str) -> dict[int, str]:
+    """The errata by number."""
+    heads = list(ERRATUM.finditer(text))
+    ends = [
+        match.start()
+        for match in re.finditer(r"^## ", text, re.MULTILINE)
+        if heads and match.start() > heads[0].start()
+    ]
+    return {
+        int(head[1]): text[head.end() : min((e for e in ends if e > head.end()), default=len(text))]
+        for head in heads
+    }
+
+
+def erratum_problems(text: str) -> list[str]:
+    """Errata that lack a field, a kind or a test, or are not numbered one after another."""
+    found = []
+    numbered = sections(text)
+    if list(numbered) != list(range(1, len(numbered) + 1)):
+        found.append("the numbers")
+    for number, section in numbered.items():
+        found += [f"{number}: {field}" for field in FIELDS if f"**{field}.**" not in section]
+        if not TEST.search(section):
+            found.append(f"{number}: test")
+        kind = re.search(r"\*\*Kind\.\*\* ([\w ]+)", section)
+        if kind is None or kind[1].strip().lower() not in KINDS:
+            found.append(f"{number}: kind")
+    return found
+
+
+def without_code(text: str) -> str:
+    text = re.sub(r"^```.*?^```", "", text, flags=re.MULTILINE | re.DOTALL)
+    return re.sub(r"`[^`\n]*`", "", text)
+
+
+def link_problems(text: str, folder: Path) -> list[str]:
+    """Relative links and images that lead nowhere, and anchors that are no heading."""
+    text = without_code(text)
+    targets = re.findall(r"\]\(<?([^)\s>]+)>?(?:\s+\"[^\"]*\")?\)", text)
+    targets += re.findall(r"<(?:img|a)\b[^>]*?(?:src|href)=\"([^\"]+)\"", text)
+    targets += re.findall(r"^\[[^\]]+\]:\s+(\S+)", text, re.MULTILINE)
+    found = []
+    for target in targets:
+        if re.match(r"[a-z][a-z+.-]*:|//|#", target):
+            continue
+        if not (folder / target.partition("#")[0]).exists():
+            found.append(target)
+    return found
+
+
+def shown_commands(text: str) -> list[str]:
+    """Command lines in fenced, indented and inline code, continued lines joined."""
+    fenced = re.findall(r"^```[^\n]*\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
+    indented = re.findall(r"(?:^(?: {4}|\t).*\n?)+", text, re.MULTILINE)
+    inline = re.findall(r"`([^`\n]+)`", text)
+    lines = [
+        line.strip()
+        for block in (*fenced, *indented)
+        for line in block.replace("\\\n", " ").splitlines()
+    ]
+    shown = []
+    for line in (*lines, *inline):
+        line = line.removeprefix("$ ").removeprefix(".venv/bin/")
+        if re.match(r"capemix( |$)", line) and line not in shown:
+            shown.append(line)
+    return shown
+
+
+def words_of(line: str) -> list[str]:
+    return [word for word in shlex.split(line, comments=True)[1:] if word != "..."]
+
+
+def command_problems(text: str) -> list[str]:
+    """Commands that are unknown, and options that their command does not have."""
+    group = typer.main.get_command(app)
+    commands = group.commands  # type: ignore[attr-defined]
+    found = []
+    for line in shown_commands(text):
+        words = words_of(line)
+        known = group
+        if words and not words[0].startswith("-"):
+            known = commands.get(words[0])
+            if known is None:
+                found.append(f"{line}: {words[0]}")
+                continue
+        options = {"--help"}
+        for parameter in known.params:
+            options |= {*parameter.opts, *parameter.secondary_opts}
+        found += [
+            f"{line}: {word}"
+            for word in words
+            if re.match(r"--?[a-zA-Z]", word) and word.partition("=")[0] not in options
+        ]
+    return found
+
+
+def cited_errata(text: str) -> set[int]:
+    return {int(number) for number in re.findall(r"errata (\d+)", text)}
+
+
+# -- the documents -------------------------------------------------------------------------------
+
+
+def test_every_symbol_can_be_imported() -> None:
+    assert len(SYMBOL.findall(CLAIMS)) > 50
+    assert symbol_problems(CLAIMS) == []
+    assert symbol_problems(ERRATA) == []
+
+
+def test_every_test_that_is_named_exists() -> None:
+    for page in PAGES:
+        assert missing_tests(page.read_text()) == [], page.name
+
+
+def test_every_row_of_the_claims_has_a_symbol_and_a_test() -> None:
+    rows = [row for table in tables(CLAIMS) for row in table]
+    assert rows.count(["claim", "reference", "symbol", "test"]) == 2
+    for row in rows:
+        if row[0] != "claim":
+            assert SYMBOL.search(row[2]), row[0]
+            assert TEST.search(row[3]), row[0]
+
+
+def test_no_cell_is_empty() -> None:
+    for page in PAGES:
+        assert table_problems(page.read_text()) == [], page.name
+
+
+def test_every_claim_of_the_paper_is_listed() -> None:
+    references = " ".join(row[1] for row in tables(CLAIMS)[0])
+    assert [name for name in OF_THE_PAPER if name not in references] == []
+
+
+def test_every_erratum_that_is_cited_exists() -> None:
+    assert cited_errata(CLAIMS) <= set(sections(ERRATA))
+    assert set(sections(ERRATA)) >= set(range(1, 13))
+
+
+def test_what_is_not_yet_shown_names_no_symbol() -> None:
+    _, _, rest = CLAIMS.partition("## Not yet shown")
+    assert rest.strip()
+    assert not SYMBOL.search(rest)
+    assert not TEST.search(rest)
+
+
+def test_every_erratum_is_complete() -> None:
+    assert erratum_problems(ERRATA) == []
+
+
+def test_the_table_of_errata_agrees_with_the_sections() -> None:
+    listed = {int(row[0]): row[2] for row in tables(ERRATA)[0] if row[0].isdigit()}
+    assert list(listed) == list(sections(ERRATA))
+    for number, section in sections(ERRATA).items():
+        assert f"**Kind.** {listed[number].capitalize()}" in section
+
+
+def test_every_test_of_the_errata_is_named_in_its_document() -> None:
+    written = names_in(ROOT / "tests" / "test_errata.py")
+    named = [
+        reference.partition("::")[2]
+        for reference in TEST.findall(ERRATA)
+        if reference.startswith("tests/test_errata.py::")
+    ]
+    assert set(named) == written
+    assert len(named) == len(set(named))
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_every_link_and_image_leads_somewhere(page: Path) -> None:
+    assert link_problems(page.read_text(), page.parent) == []
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_every_command_shown_has_its_options(page: Path) -> None:
+    assert command_problems(page.read_text()) == []
+
+
+def test_the_figures_beside_commands_are_what_they_print(capemix: Capemix) -> None:
+    """`capemix account ...  # epsilon 9.997` prints that epsilon, to the digits shown."""
+    shown = [line for line in shown_commands(ERRATA) if "#" in line]
+    assert len(shown) >= 4
+    for line in shown:
+        name, value = line.partition("#")[2].split()
+        printed = capemix(*words_of(line), "--json").json[name]
+        digits = len(value.partition(".")[2])
+        assert f"{printed:.{digits}f}" == value, line
+
+
+# -- the checkers themselves ---------------------------------------------------------------------
+
+
+def test_a_symbol_that_is_not_there_is_found() -> None:
+    good = "`capemix.queries:SumQuery.rows`"
+    assert symbol_problems(good) == []
+    for bad in (
+        "capemix.queries:Nothing",
+        "capemix.nowhere:SumQuery",
+        "capemix.queries:SumQuery.x",
+    ):
+        assert symbol_problems(f"{good} `{bad}`") == [bad]
+
+
+def test_a_test_that_is_not_there_is_found() -> None:
+    good = "`tests/test_docs.py::test_a_test_that_is_not_there_is_found`"
+    assert missing_tests(good) == []
+    for bad in (
+        "tests/test_docs.py::test_x",
+        "tests/test_no.py::test_x",
+        "tests/test_docs.py::PAGES",
+    ):
+        assert missing_tests(f"{good} `{bad}`") == [bad]
+    # Parametrised ids are not used.
+    assert missing_tests(good.replace("found`", "found[1]`"))
+
+
+def test_an_empty_cell_is_found() -> None:
+    table = "| a | b |\n|---|---|\n| 1 | 2 |\n"
+    assert table_problems(table) == []
+    assert table_problems(table + "| 3 | |\n") == ["3 | "]
+    assert table_problems(table + "| 3 |\n") == ["3"]
+
+
+def test_an_incomplete_erratum_is_found() -> None:
+    fields = "".join(f"- **{field}.** Silence\n" for field in FIELDS)
+    whole = f"## 1. One\n{fields} `tests/a.py::test_a`\n"
+    assert erratum_problems(whole) == []
+    assert erratum_problems(whole.replace("`tests", "tests")) == ["1: test"]
+    assert erratum_problems(whole.replace("**Holds.**", "")) == ["1: Holds"]
+    assert erratum_problems(whole.replace("**Kind.** Silence", "**Kind.** Odd")) == ["1: kind"]
+    assert erratum_problems(whole.replace("## 1.", "## 2.")) == ["the numbers"]
+    two = erratum_problems(whole + "## 2. Two\n## Rest\n" + fields)
+    assert "2: test" in two
+    assert "2: Holds" in two
+
+
+def test_a_dead_link_is_found(tmp_path: Path) -> None:
+    (tmp_path / "there.md").write_text("x")
+    good = "[a](there.md) [b](there.md#x) [c](https://example.org/no) [d](#x) `[e](code.md)`"
+    assert link_problems(good, tmp_path) == []
+    assert link_problems(f"{good} ![f](gone.png)", tmp_path) == ["gone.png"]
+    assert link_problems('<img src="gone.png">\n[g]: lost.md', tmp_path) == ["gone.png", "lost.md"]
+
+
+def test_a_wrong_command_is_found() -> None:
+    good = (
+        "```\ncapemix account --noise 1 \\\n    --mixture 4  # epsilon 1\n```\n`capemix --version`"
+    )
+    assert command_problems(good) == []
+    fenced = good.replace("--mixture", "--mixtures")
+    assert len(command_problems(fenced)) == 1
+    assert len(command_problems("    .venv/bin/capemix synth --frobnicate 1\n")) == 1
+    assert len(command_problems("see `capemix frobnicate ...`")) == 1
+    assert command_problems("see `capemix synth ...` and `capemix.plan:Plan`") == []
