@@ -348,6 +348,24 @@ def test_a_bad_value_is_one_sentence_and_leaves_nothing(
     assert not out.exists()
 
 
+def test_a_truncated_or_changed_idx_file_is_one_sentence(
+    capemix: Capemix, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import gzip
+
+    monkeypatch.setenv("CAPEMIX_DATA", str(tmp_path))
+    (tmp_path / "mnist").mkdir()
+    images = bytes([0, 0, 8, 3]) + b"".join(n.to_bytes(4, "big") for n in (2, 28, 28)) + bytes(1568)
+    whole = gzip.compress(images)
+    for content in (whole, whole[:-9], gzip.compress(images[:-1]), b"", b"not gzip"):
+        for part in ("train", "t10k"):
+            (tmp_path / "mnist" / f"{part}-images-idx3-ubyte.gz").write_bytes(content)
+            (tmp_path / "mnist" / f"{part}-labels-idx1-ubyte.gz").write_bytes(content)
+        ran = capemix(*small("--data", "mnist"), "--out", tmp_path / "release")
+        assert_one_sentence(ran.code, ran.out, ran.err, "idx3-ubyte")
+        assert not (tmp_path / "release").exists()
+
+
 def test_a_class_smaller_than_the_mixture_is_named_to_its_owner(
     capemix: Capemix, tmp_path: Path
 ) -> None:

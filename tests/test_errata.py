@@ -14,7 +14,7 @@ from scipy import stats
 
 from capemix.accounting.calibration import smallest_noise
 from capemix.accounting.joint_view import complete_view_variance
-from capemix.accounting.sampled import ORDERS, fixed_size_rdp, poisson_rdp
+from capemix.accounting.sampled import ORDERS, epsilon_rdp, fixed_size_rdp, poisson_rdp
 from capemix.accounting.theorem1 import Theorem1
 from capemix.api import synthesize
 from capemix.data import LabeledRows, partition
@@ -25,6 +25,7 @@ from capemix.pipeline import Coordinator, SourceDraws, masks_of, prepare_site, s
 from capemix.plan import Plan, make_plan
 from capemix.prepare.rows import Preparation, normalise_rows
 from capemix.prepare.steps import PublicMap, SiteZScore
+from capemix.queries import Participation, Relation
 from capemix.randomness.source import SeededSource
 from capemix.zerosum.graph import PeerGraph
 from capemix.zerosum.masks import (
@@ -516,6 +517,16 @@ def test_replacing_a_record_costs_more_than_adding_one() -> None:
     replaced = make_plan(**asked, relation="replace-one", noise=added.noise).guarantee()
     assert replaced.epsilon is not None
     assert 15 < replaced.epsilon < 18
+
+
+def test_a_changed_label_can_cost_more_than_a_replaced_row() -> None:
+    """One draw a class, rate 1/10, noise half the norm bound: 9.9 against 7.5 within a class."""
+    group = Participation(draws=1, selected=1, among=10)
+    within, across = (
+        epsilon_rdp([group] * classes, 0.5, DELTA, Relation.REPLACE_ONE) for classes in (1, 2)
+    )
+    assert within == pytest.approx(7.5, abs=0.05)
+    assert across == pytest.approx(9.9, abs=0.05)
 
 
 # -- 9. the conventional noise ---------------------------------------------------------------------

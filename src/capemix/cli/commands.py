@@ -47,7 +47,11 @@ def calibrate(
     json: opt.Json = False,
 ) -> None:
     """The least noise that keeps a budget."""
-    _show_account(plan.calibrate(epsilon), as_json=json)
+    from capemix.cli.show import spinner
+
+    with spinner("calibrating", quiet=json):
+        calibrated = plan.calibrate(epsilon)
+    _show_account(calibrated, as_json=json)
 
 
 @app.command()
@@ -130,7 +134,7 @@ def synth(
 ) -> None:
     """Rows in, a release with its guarantee out."""
     from capemix.api import release_of
-    from capemix.cli.show import print_json, print_release, row_progress
+    from capemix.cli.show import print_json, print_release, row_progress, spinner
     from capemix.randomness.source import SeededSource, SystemSource
     from capemix.release import check_output
 
@@ -182,6 +186,7 @@ def synth(
             progress=progress,
             **asked,
         )
+    with spinner("writing the release", quiet=json):
         folder = release.save(out)
     if json:
         print_json({**_account_of(release.plan, release.guarantee), "out": str(folder)})
@@ -207,7 +212,7 @@ def evaluate(
     json: opt.Json = False,
 ) -> None:
     """A model trained on the release, tested on real rows."""
-    from capemix.cli.show import print_json, print_scores
+    from capemix.cli.show import print_json, print_scores, spinner
     from capemix.evaluate import align, preparation_of, train_and_test
     from capemix.release import read_release
 
@@ -216,7 +221,6 @@ def evaluate(
     loaded = _load(test, None if _is_dataset(test) else label)
     tested = align(loaded.test or loaded.train, saved.rows.feature_names)
     preparation = preparation_of(saved.manifest["plan"])
-    synthetic = train_and_test(saved.rows, tested, preparation, model=model, prepared=True)
     real_rows = (
         _load(train, None if _is_dataset(train) else label).train
         if train is not None
@@ -224,11 +228,12 @@ def evaluate(
         if loaded.test is not None
         else None
     )
-    real = (
-        train_and_test(align(real_rows, tested.feature_names), tested, preparation, model=model)
-        if real_rows is not None
-        else None
-    )
+    with spinner(f"training {model}", quiet=json):
+        synthetic = train_and_test(saved.rows, tested, preparation, model=model, prepared=True)
+        real = None
+        if real_rows is not None:
+            real_rows = align(real_rows, tested.feature_names)
+            real = train_and_test(real_rows, tested, preparation, model=model)
     if json:
         print_json(
             {
