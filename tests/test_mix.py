@@ -92,8 +92,8 @@ class OneTie(ByteStream):
         super().__init__(bytes(32))
         self.word = word
 
-    def tie_word(self) -> int:
-        return self.word
+    def tie_words(self, count: int) -> np.ndarray:
+        return np.full(count, self.word, dtype=np.uint64)
 
 
 @pytest.mark.parametrize("name", ["fast", "plain"])

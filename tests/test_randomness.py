@@ -204,30 +204,61 @@ def test_the_discrete_gaussian_has_the_scale_of_opendps() -> None:
     assert abs(ours.var() / sigma**2 - 1) < 0.03
 
 
-class OneTie(ByteStream):
-    """A stream whose words and tie word are the test's."""
+class Given(ByteStream):
+    """A stream whose words and tie words are the test's."""
 
-    def __init__(self, word: int, words: np.ndarray) -> None:
+    def __init__(self, words: np.ndarray, ties: list[int]) -> None:
         super().__init__(bytes(32))
-        self.word, self.first = word, words
+        self.given, self.ties = words, ties
 
     def fill(self, out: np.ndarray) -> None:
-        out[...] = self.first
+        out[...] = self.given
 
-    def tie_word(self) -> int:
-        return self.word
+    def tie_words(self, count: int) -> np.ndarray:
+        assert count == len(self.ties)
+        return np.array(self.ties, dtype=np.uint64)
 
 
-def test_a_tie_is_settled_by_the_next_64_bits() -> None:
+@pytest.mark.parametrize("kernels", ["fast", "plain"])
+def test_a_tie_is_settled_by_the_next_96_bits(
+    monkeypatch: pytest.MonkeyPatch, kernels: str
+) -> None:
+    monkeypatch.setenv("CAPEMIX_KERNELS", kernels)
     law = tables.discrete_gaussian(3.7)
-    column = int(np.flatnonzero(law.own != law.other)[0])
-    tied = (int(law.threshold_high[column]) << law.columns_log2) | column
-    words = np.array([tied], dtype=np.uint64)
-    low = int(law.threshold_low[column])
-    for word, value in ((low - 1, law.own[column]), (low, law.other[column])):
-        out = np.zeros(1, dtype=np.int32)
-        law.add_to(out, OneTie(word, words))
-        assert out[0] == value
+    own = law.first + np.arange(len(law.other))
+    heads = law.table >> np.uint64(32)
+    column = int(np.flatnonzero((own != law.other) & (heads > 0))[0])
+    tied = (int(heads[column]) << law.columns_log2) | column
+    words = np.array([tied], dtype=np.uint32)
+    middle, tail = int(law.middle[column]), int(law.tail[column]) << 32
+    for bits, value in (
+        ([middle - 1, (1 << 64) - 1], own[column]),
+        ([middle, tail - 1], own[column]),
+        ([middle, tail], law.other[column]),
+        ([middle + 1, 0], law.other[column]),
+    ):
+        for dtype in (np.int32, np.int64):
+            out = np.zeros(1, dtype=dtype)
+            law.add_to(out, Given(words, bits))
+            assert out[0] == value
+
+
+def test_ties_happen_and_change_nothing_in_the_law() -> None:
+    """With 2^20 columns a word leaves 12 bits to compare: about one draw in 4096 is a tie."""
+    law = tables.discrete_gaussian(40_000.0)
+    assert law.columns_log2 == 20
+    sample = law.draw(SeededSource(11).stream("a"), 500_000)
+    assert stats.kstest(sample, "norm", (0, 40_000.0)).pvalue > ACCEPT
+    assert stats.kstest(sample, "norm", (0, 41_000.0)).pvalue < REJECT
+
+
+def test_both_kernels_draw_the_same_values(monkeypatch: pytest.MonkeyPatch) -> None:
+    law = tables.discrete_gaussian(40_000.0)
+    drawn = {}
+    for name in ("fast", "plain"):
+        monkeypatch.setenv("CAPEMIX_KERNELS", name)
+        drawn[name] = law.draw(SeededSource(12).stream("a"), 300_000)
+    assert (drawn["fast"] == drawn["plain"]).all()
 
 
 def test_tables_refuse_what_they_cannot_hold() -> None:

@@ -1,4 +1,4 @@
-"""A query's rows in blocks small enough to stay in cache while they are summed, noised, masked.
+"""A query's rows in blocks that are summed, noised and masked one by one, in parallel.
 
 The block length is part of the format, not a performance setting: streams of randomness are
 labelled by block, so changing it changes every seeded release.
@@ -12,7 +12,7 @@ from typing import Final
 
 from capemix.queries import SumQuery
 
-_NUMBERS: Final = 1 << 17
+_NUMBERS: Final = 1 << 20
 
 
 @dataclass(frozen=True)

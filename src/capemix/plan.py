@@ -51,7 +51,7 @@ ARITHMETIC: Final = {
     NoiseLaw.GAUSSIAN: mint.REAL,
 }
 
-_SIGMA_AIM: Final = 2048.0
+_SIGMA_AIM: Final = 1024.0
 """A site's noise in lattice units: large, so that truncation is small beside it, and with a table
 that still fits the cache."""
 

@@ -305,7 +305,7 @@ def bench(
     size = 6_000 if quick else 60_000
     timings = []
     with spinner("timing", quiet=json):
-        for mixture, part in ((4, 2 if quick else 10), (512, 10 if quick else 60)):
+        for mixture, part in ((4, 1), (512, 10 if quick else 30)):
             timings.append(
                 run(mixture, samples=size, loop_part=part, repeats=3, threads=threads).as_json()
             )

@@ -22,14 +22,18 @@ class Kernels(Protocol):
 
     def alias_add(
         self,
-        words: npt.NDArray[np.uint64],
+        words: npt.NDArray[np.uint32],
         columns_log2: int,
-        threshold: npt.NDArray[np.uint64],
-        own: npt.NDArray[np.int32],
-        other: npt.NDArray[np.int32],
+        table: npt.NDArray[np.uint64],
+        first: int,
         out: Array,
+        ties: npt.NDArray[np.int32],
     ) -> int:
-        """Add a draw of an alias table to each entry of ``out``; return the number of ties."""
+        """Add a draw of an alias table to each entry of ``out``; a tie adds the other value.
+
+        A table entry is a column's threshold in the high half and its other value in the low one.
+        Returns the number of ties, and their places in the front of ``ties``.
+        """
 
     def floyd(
         self,

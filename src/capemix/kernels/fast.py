@@ -11,18 +11,31 @@ U64 = np.uint64
 
 
 @numba.njit(nogil=True, cache=True)
-def alias_add(words, columns_log2, threshold, own, other, out):
+def alias_add(words, columns_log2, table, first, out, ties):
     mask = U64((1 << columns_log2) - 1)
     shift = U64(columns_log2)
-    ties = 0
-    for i in range(out.shape[0]):
-        word = words[i]
-        column = np.int64(word & mask)
-        fraction = word >> shift
-        limit = threshold[column]
-        out[i] += own[column] if fraction < limit else other[column]
-        ties += fraction == limit
-    return ties
+    half = U64(32)
+    low = U64(0xFFFFFFFF)
+    found = 0
+    for start in range(0, out.shape[0], 8192):
+        part = words[start : start + 8192]
+        to = out[start : start + 8192]
+        tied = 0
+        for i in range(to.shape[0]):
+            word = U64(part[i])
+            column = word & mask
+            fraction = word >> shift
+            entry = table[np.int64(column)]
+            own = np.int64(column) + first
+            to[i] += own if fraction < (entry >> half) else np.int64(np.int32(entry & low))
+            tied += fraction == (entry >> half)
+        if tied:
+            for i in range(to.shape[0]):
+                word = U64(part[i])
+                if word >> shift == table[np.int64(word & mask)] >> half:
+                    ties[found] = start + i
+                    found += 1
+    return found
 
 
 @numba.njit(nogil=True, cache=True)

@@ -14,18 +14,22 @@ _LOW = np.uint64(0xFFFFFFFF)
 
 
 def alias_add(
-    words: npt.NDArray[np.uint64],
+    words: npt.NDArray[np.uint32],
     columns_log2: int,
-    threshold: npt.NDArray[np.uint64],
-    own: npt.NDArray[np.int32],
-    other: npt.NDArray[np.int32],
+    table: npt.NDArray[np.uint64],
+    first: int,
     out: Array,
+    ties: npt.NDArray[np.int32],
 ) -> int:
-    columns = (words & np.uint64((1 << columns_log2) - 1)).astype(np.int64)
-    fractions = words >> np.uint64(columns_log2)
-    limits = threshold[columns]
-    out += np.where(fractions < limits, own[columns], other[columns]).astype(out.dtype)
-    return int(np.count_nonzero(fractions == limits))
+    columns = (words & np.uint32((1 << columns_log2) - 1)).astype(np.int64)
+    fractions = (words >> np.uint32(columns_log2)).astype(np.uint64)
+    entries = table[columns]
+    limits = entries >> _HALF
+    other = (entries & _LOW).astype(np.uint32).view(np.int32)
+    out += np.where(fractions < limits, columns + first, other).astype(out.dtype)
+    tied = np.flatnonzero(fractions == limits)
+    ties[: len(tied)] = tied
+    return len(tied)
 
 
 def floyd(

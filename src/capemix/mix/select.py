@@ -70,7 +70,7 @@ def _floyd_with_ties(
             product = int(words[j]) * bound
             value, remainder = product >> 64, product & ((1 << 64) - 1)
             if remainder > (1 << 64) - bound:
-                value += (remainder + ((stream.tie_word() * bound) >> 64)) >> 64
+                value += (remainder + ((int(stream.tie_words(1)[0]) * bound) >> 64)) >> 64
             if value in chosen:
                 value = top
             chosen.add(value)

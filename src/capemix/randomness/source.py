@@ -16,7 +16,7 @@ import numpy.typing as npt
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 
 KEY_BYTES: Final = 32
-_ZEROS: Final = bytes(1 << 20)
+_ZEROS: Final = bytes(1 << 21)
 
 Label = str | int
 Words64 = npt.NDArray[np.uint64]
@@ -60,11 +60,11 @@ class ByteStream:
             self.fill(out)
         return out.astype(np.uint64, copy=False)
 
-    def tie_word(self) -> int:
-        """64 further bits for a comparison that the first 64 left open (see `tables`)."""
+    def tie_words(self, count: int) -> Words64:
+        """Further bits for comparisons that the first ones left open (see `tables`)."""
         if self._ties is None:
             self._ties = ByteStream(derive_key(self._key, "ties"))
-        return int(self._ties.words(1)[0])
+        return self._ties.words(count)
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}(<key hidden>)"

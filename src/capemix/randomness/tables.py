@@ -1,8 +1,8 @@
 """Integer laws by Walker's alias method, each within 2^-100 of the exact law per draw.
 
-A table has 2^k columns. A draw reads one 64-bit word: k bits choose the column, the other 64-k are
-compared with the high part of the column's threshold; only on a tie (probability 2^-(64-k)) are 64
-further bits compared with its low part. Probabilities are thus multiples of 2^-128, computed in
+A table has 2^k columns. A draw reads a 32-bit word: k bits choose the column, the other 32-k are
+compared with the head of the column's threshold; only on a tie (probability 2^-(32-k)) are 96
+further bits compared with its tail. Probabilities are thus multiples of 2^-128, computed in
 integer arithmetic with a wide margin; the tails cut off weigh less than 2^-110.
 
 The discrete Gaussian is Canonne, Kamath, Steinke 2020; the alias method Walker 1977, Vose 1991.
@@ -31,7 +31,7 @@ TOTAL_VARIATION: Final = 2.0**-100
 MAX_SIGMA: Final = 40_000.0
 """Largest deviation, in lattice units, that a table is built for (2^20 columns)."""
 
-_CHUNK: Final = 1 << 15  # words at a time, so that they stay in cache
+_CHUNK: Final = 1 << 19  # words at a time: every call hands the interpreter lock over twice
 _FIXED: Final = 320  # bits after the point while weights are computed
 _TOTAL: Final = 128  # probabilities are multiples of 2^-128
 _TAIL_BITS: Final = 115
@@ -41,87 +41,97 @@ _DECIMAL = Context(prec=130)
 _LOCAL = threading.local()
 
 
-def _scratch() -> npt.NDArray[np.uint64]:
-    """One buffer a thread: fresh memory for every block would cost more than the draws."""
-    if not hasattr(_LOCAL, "words"):
-        _LOCAL.words = np.empty(_CHUNK, dtype=np.uint64)
-    words: npt.NDArray[np.uint64] = _LOCAL.words
-    return words
+def _scratch() -> tuple[npt.NDArray[np.uint32], npt.NDArray[np.int32]]:
+    """Buffers of this thread: fresh memory for every block would cost more than the draws."""
+    if not hasattr(_LOCAL, "buffers"):
+        _LOCAL.buffers = np.empty(_CHUNK, dtype=np.uint32), np.empty(_CHUNK, dtype=np.int32)
+    words, ties = _LOCAL.buffers
+    return words, ties
 
 
 @dataclass(frozen=True, eq=False)
 class IntegerLaw:
-    """A table to draw integers from; ``columns_log2`` is k above."""
+    """A table to draw integers from; ``columns_log2`` is k above.
+
+    Column c stands for the value ``first + c`` and, past its threshold, for its other value.
+    Threshold and other value share a word, so that a draw touches one line of the cache.
+    """
 
     columns_log2: int
-    threshold_high: npt.NDArray[np.uint64]
-    threshold_low: npt.NDArray[np.uint64]
-    own: npt.NDArray[np.int32]
-    other: npt.NDArray[np.int32]
+    first: int
+    table: npt.NDArray[np.uint64]  # the threshold's first 32-k bits, then the other value;
+    middle: npt.NDArray[np.uint64]  # the threshold's next 64 bits
+    tail: npt.NDArray[np.uint64]  # and last 32
 
     def add_to(self, out: npt.NDArray[np.integer[Any]], stream: ByteStream) -> None:
         """Add one draw to every entry of the flat ``out`` (int32 or int64, wrapping)."""
-        words = _scratch()
+        words, ties = _scratch()
         for start in range(0, len(out), _CHUNK):
             part = out[start : start + _CHUNK]
-            self._add_words(part, words[: len(part)], stream)
+            drawn = words[: len(part)]
+            stream.fill(drawn)
+            count = kernels.active().alias_add(
+                drawn, self.columns_log2, self.table, self.first, part, ties
+            )
+            if count:
+                self._settle(part, drawn, ties[:count], stream)
 
-    def _add_words(
-        self,
-        out: npt.NDArray[np.integer[Any]],
-        words: npt.NDArray[np.uint64],
-        stream: ByteStream,
-    ) -> None:
-        stream.fill(words)
-        ties = kernels.active().alias_add(
-            words, self.columns_log2, self.threshold_high, self.own, self.other, out
-        )
-        if ties:
-            self._settle_ties(out, words, stream)
+    @property
+    def other(self) -> npt.NDArray[np.int32]:
+        return (self.table & np.uint64(0xFFFFFFFF)).astype(np.uint32).view(np.int32)
 
     def draw(self, stream: ByteStream, count: int) -> npt.NDArray[np.int64]:
         out = np.zeros(count, dtype=np.int64)
         self.add_to(out, stream)
         return out
 
-    def _settle_ties(
-        self, out: npt.NDArray[np.integer[Any]], words: npt.NDArray[np.uint64], stream: ByteStream
+    def _settle(
+        self,
+        out: npt.NDArray[np.integer[Any]],
+        words: npt.NDArray[np.uint32],
+        ties: npt.NDArray[np.int32],
+        stream: ByteStream,
     ) -> None:
         # The kernel gave every tie the column's other value; put right those that are its own.
-        columns = (words & np.uint64((1 << self.columns_log2) - 1)).astype(np.int64)
-        fractions = words >> np.uint64(self.columns_log2)
-        for i in np.flatnonzero(fractions == self.threshold_high[columns]):
-            column = columns[i]
-            if stream.tie_word() < int(self.threshold_low[column]):
-                out[i] += int(self.own[column]) - int(self.other[column])
+        columns = (words[ties] & np.uint32((1 << self.columns_log2) - 1)).astype(np.int64)
+        bits = stream.tie_words(2 * len(ties)).reshape(-1, 2)
+        middle, tail = self.middle[columns], self.tail[columns]
+        other = (self.table[columns] & np.uint64(0xFFFFFFFF)).astype(np.uint32).view(np.int32)
+        own = (bits[:, 0] < middle) | (
+            (bits[:, 0] == middle) & ((bits[:, 1] >> np.uint64(32)) < tail)
+        )
+        out[ties[own]] += (self.first + columns - other)[own].astype(out.dtype)
 
     def probabilities(self) -> dict[int, Fraction]:
         """The law that the table draws from, exactly."""
-        columns = 1 << self.columns_log2
+        columns, other = 1 << self.columns_log2, self.other
         capacity = 1 << (_TOTAL - self.columns_log2)
         law: dict[int, int] = {}
         for column in range(columns):
-            own = (int(self.threshold_high[column]) << 64) + int(self.threshold_low[column])
+            own = (int(self.table[column] >> np.uint64(32)) << 96) + (
+                int(self.middle[column]) << 32
+            )
+            own += int(self.tail[column])
             for value, weight in (
-                (int(self.own[column]), own),
-                (int(self.other[column]), capacity - own),
+                (self.first + column, own),
+                (int(other[column]), capacity - own),
             ):
                 if weight:
                     law[value] = law.get(value, 0) + weight
         return {value: Fraction(weight, 1 << _TOTAL) for value, weight in law.items()}
 
 
-def _alias_table(values: Sequence[int], weights: Sequence[int]) -> IntegerLaw:
-    """Vose's construction in exact integers; the rounding remainder joins the heaviest value."""
+def _alias_table(first: int, weights: Sequence[int]) -> IntegerLaw:
+    """The values first, first + 1, ... with these weights, by Vose's construction in exact
+    integers; the rounding remainder joins the heaviest value."""
     total = sum(weights)
     scaled = [(weight << _TOTAL) // total for weight in weights]
     heaviest = max(range(len(scaled)), key=scaled.__getitem__)
     scaled[heaviest] += (1 << _TOTAL) - sum(scaled)
 
-    k = max(1, (len(values) - 1).bit_length())
+    k = max(1, (len(weights) - 1).bit_length())
     columns, capacity = 1 << k, 1 << (_TOTAL - k)
-    own = [*values, *([values[heaviest]] * (columns - len(values)))]
-    left = [*scaled, *([0] * (columns - len(values)))]
+    left = scaled + [0] * (columns - len(weights))
     threshold, alias = [capacity] * columns, list(range(columns))
     small = [i for i, weight in enumerate(left) if weight < capacity]
     large = [i for i, weight in enumerate(left) if weight >= capacity]
@@ -137,13 +147,20 @@ def _alias_table(values: Sequence[int], weights: Sequence[int]) -> IntegerLaw:
     for i, weight in enumerate(threshold):
         if weight == capacity:
             threshold[i], alias[i] = 0, i
-    own_values = np.array(own, dtype=np.int32)
     return IntegerLaw(
         columns_log2=k,
-        threshold_high=np.array([weight >> 64 for weight in threshold], dtype=np.uint64),
-        threshold_low=np.array([weight & ((1 << 64) - 1) for weight in threshold], dtype=np.uint64),
-        own=own_values,
-        other=own_values[np.array(alias)],
+        first=first,
+        table=np.array(
+            [
+                (weight >> 96) << 32 | (first + other) & 0xFFFFFFFF
+                for weight, other in zip(threshold, alias, strict=True)
+            ],
+            dtype=np.uint64,
+        ),
+        middle=np.array(
+            [(weight >> 32) & ((1 << 64) - 1) for weight in threshold], dtype=np.uint64
+        ),
+        tail=np.array([weight & ((1 << 32) - 1) for weight in threshold], dtype=np.uint64),
     )
 
 
@@ -171,7 +188,7 @@ def _half_gaussian(sigma: float) -> list[int]:
 
 def _mirrored(half: Sequence[int]) -> IntegerLaw:
     reach = len(half) - 1
-    return _alias_table(range(-reach, reach + 1), [*half[:0:-1], *half])
+    return _alias_table(-reach, [*half[:0:-1], *half])
 
 
 @lru_cache(maxsize=8)
@@ -239,4 +256,4 @@ def binomial(trials: int, selected: int, among: int) -> IntegerLaw:
         if weight <= negligible:
             break
         down.append(weight)
-    return _alias_table(range(mode - len(down), mode + len(up)), [*down[::-1], *up])
+    return _alias_table(mode - len(down), [*down[::-1], *up])
