@@ -208,6 +208,19 @@ def test_undeclared_class_sizes_are_paid_for(capemix: Capemix, tmp_path: Path) -
     assert steps == {"paid": "paid for", "declared": "public"}
 
 
+@pytest.mark.parametrize("scheme", ["cape", "conventional"])
+def test_undeclared_class_sizes_are_paid_for_by_sites_too(
+    capemix: Capemix, tmp_path: Path, scheme: str
+) -> None:
+    table = write_csv(tmp_path / "people.csv", rows=600)
+    words = ["--data", table, "--label", "y", "--public-range", "0,1", "--scheme", scheme]
+    ran = capemix(*small(*words, "--sites", 4, "--out", tmp_path / "paid", "--json"))
+    assert ran.code == 0, ran.err
+    assert ran.json["epsilon"] == pytest.approx(5, rel=1e-3)
+    plan = json.loads((tmp_path / "paid" / "manifest.json").read_text())["plan"]
+    assert np.abs(np.array(plan["class_sizes"]) - 200).max() < 100
+
+
 def test_a_files_own_columns_and_classes_come_back(capemix: Capemix, tmp_path: Path) -> None:
     table = write_csv(tmp_path / "t.csv", rows=300)
     out = tmp_path / "release"

@@ -107,10 +107,22 @@ def test_account_and_calibrate_invert_each_other(asked: dict[str, Any]) -> None:
     assert plan.calibrate(guarantee.epsilon).noise == pytest.approx(plan.noise, rel=1e-3)
 
 
-def test_an_infinite_budget_is_no_noise_and_no_privacy() -> None:
-    guarantee = a_plan().calibrate(math.inf).guarantee()
+@pytest.mark.parametrize("scheme", ["central", "conventional", "cape"])
+@pytest.mark.parametrize("accountant", ["sound", "paper"])
+def test_an_infinite_budget_is_no_noise_and_no_privacy(scheme: str, accountant: str) -> None:
+    guarantee = (
+        a_plan(scheme=scheme, sites=4, accountant=accountant).calibrate(math.inf).guarantee()
+    )
     assert guarantee.epsilon is None
     assert guarantee.status is Status.NO_PRIVACY
+
+
+@pytest.mark.parametrize("asked", [{"scheme": "cape"}, {"scheme": "conventional"}])
+def test_the_public_views_noise_is_that_of_the_release_less_the_colluders(
+    asked: dict[str, Any],
+) -> None:
+    plan = a_plan(sites=10, colluding=4, noise=0.02, **asked)
+    assert plan.guarantee().views["public"].noise == pytest.approx(0.02 * math.sqrt(0.6))
 
 
 @pytest.mark.parametrize("epsilon", [0.0, -1.0, math.nan])
@@ -144,8 +156,11 @@ def test_the_conventional_noises_are_the_three_readings() -> None:
     alone = a_plan(mixture=4, class_sizes=(600,) * 10).calibrate(10.0)
     assert sound.federation.site_noise is SiteNoise.SOUND
     assert sound.site_noise == pytest.approx(alone.noise, rel=1e-3)  # one site's own rate
-    with pytest.raises(InputError, match="sound accountant"):
-        a_plan(**asked, site_noise="sound")
+    for wrong in ("sound", "matched", "appendix"):
+        with pytest.raises(InputError, match="site-noise"):
+            a_plan(**asked, site_noise=wrong)
+    with pytest.raises(InputError, match="site-noise"):
+        a_plan(scheme="cape", sites=10, site_noise="appendix")
 
 
 def test_algorithm_1_splits_its_noise_as_published() -> None:

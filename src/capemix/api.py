@@ -57,9 +57,10 @@ def noisy_class_sizes(
     It is the same query, noise and accounting as for mixtures: one draw in which every record
     takes part.
     """
+    averaged = federation.sites if federation.averaged else 1
     plan = make_plan(
         width=classes,
-        class_sizes=(1,),
+        class_sizes=(averaged,),  # the constant of a rate of 1
         samples=1,
         mixture=1,
         clip=1.0,
@@ -83,7 +84,8 @@ def noisy_class_sizes(
         for rows in sites
     ]
     counted = run_local(plan, one_hot, source=source.child("class sizes"))
-    return tuple(max(1, round(float(size))) for size in counted.features[0]), counted.guarantee
+    sizes = counted.features[0] * averaged
+    return tuple(max(1, round(float(size))) for size in sizes), counted.guarantee
 
 
 class Synthesizer:

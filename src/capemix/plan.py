@@ -106,13 +106,6 @@ class Plan:
                         value=step.says,
                         fix="declare a --public-range, or use --accountant paper",
                     )
-        elif self.federation.averaged and self.federation.site_noise is SiteNoise.SOUND:
-            raise InputError(
-                "--site-noise",
-                "needs the sound accountant",
-                value=self.federation.site_noise,
-                fix="use sites or sqrt-sites with --accountant paper",
-            )
         if self.law is NoiseLaw.ROUNDED and self.federation.sites > 1:
             raise InputError(
                 "--law",
@@ -257,7 +250,7 @@ class Plan:
             assumptions += (mint.FIXED_SIZE_ASSUMPTION,)
         return mint.mint_sound(
             self._noised_sum(),
-            unit=self.mixing.row_bound / self.mixing.mixture,
+            unit=self.mixing.row_bound / self.mixing.divisor,
             delta=self.delta,
             relation=self.relation,
             adversary=adversary,
@@ -367,6 +360,25 @@ def _member(kind: type[_Kind], value: str, field: str) -> _Kind:
         raise InputError(field, "is unknown", value=value, fix=f"use one of {known}") from None
 
 
+def _site_noise(
+    asked: SiteNoise | str | None, averaged: bool, algorithm1: bool, paper: bool
+) -> SiteNoise:
+    """How a site's noise is scaled, if the scheme and the accountant leave a choice."""
+    if algorithm1:
+        known = [SiteNoise.MATCHED, SiteNoise.APPENDIX] if paper else [SiteNoise.MATCHED]
+    elif averaged:
+        known = [SiteNoise.SITES, SiteNoise.SQRT_SITES] if paper else [SiteNoise.SOUND]
+    else:
+        known = [SiteNoise.MATCHED]
+    chosen = known[0] if asked is None else _member(SiteNoise, asked, "--site-noise")
+    if chosen not in known or (asked is not None and not averaged):
+        fix = f"use one of {', '.join(known)}" if averaged else "leave it out"
+        raise InputError(
+            "--site-noise", "does not fit the scheme and the accountant", value=chosen, fix=fix
+        )
+    return chosen
+
+
 def _spent(earlier: Guarantee | None) -> float:
     return 0.0 if earlier is None or earlier.epsilon is None else earlier.epsilon
 
@@ -414,10 +426,7 @@ def make_plan(
     if masks is None:
         masks = MaskKind.GAUSSIAN if algorithm1 else MaskKind.RING
     masks = _member(MaskKind, masks, "masks")
-    if site_noise is None:
-        site_noise = (
-            SiteNoise.MATCHED if algorithm1 else SiteNoise.SITES if paper else SiteNoise.SOUND
-        )
+    site_noise = _site_noise(site_noise, averaged, algorithm1, paper)
     if selection is None:
         fixed = algorithm1 or (paper and (scheme is not Scheme.CAPE))
         selection = Selection.FIXED if fixed else Selection.POISSON
@@ -455,7 +464,7 @@ def make_plan(
             colluding=colluding,
             dropouts=dropouts,
             masks=masks,
-            site_noise=_member(SiteNoise, site_noise, "site_noise"),
+            site_noise=site_noise,
             pair_ratio=1.0 if algorithm1 else 100.0,
             peers=peers,
         ),

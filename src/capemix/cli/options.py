@@ -62,7 +62,7 @@ SiteNoise = Annotated[
 ]
 Selection = Annotated[
     str | None,
-    _choice("selection", "How rows are drawn; fixed-size is for central and algorithm1."),
+    _choice("selection", "How rows are drawn; fixed-size is not for the joint form."),
 ]
 Relation = Annotated[str | None, _choice("relation", "Which datasets count as neighbours.")]
 Law = Annotated[
