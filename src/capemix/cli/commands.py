@@ -6,7 +6,6 @@ import math
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import click
 import typer
 
 from capemix.cli import options as opt
@@ -75,9 +74,7 @@ def synth(
     label: Annotated[
         str | None, typer.Option(help="Label column of a file.", show_default=False)
     ] = None,
-    scheme: Annotated[
-        str, typer.Option(click_type=click.Choice(opt.CHOICES["scheme"]), help="Who adds noise.")
-    ] = "central",
+    scheme: Annotated[opt.SchemeName, typer.Option(help="Who adds noise.")] = "central",
     form: opt.Form = "joint",
     sites: opt.Sites = None,
     delta: opt.Delta = 1e-5,

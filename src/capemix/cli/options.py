@@ -8,9 +8,8 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Annotated, Any, Final, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, Literal, get_type_hints
 
-import click
 import typer
 
 from capemix.errors import InputError
@@ -18,20 +17,14 @@ from capemix.errors import InputError
 if TYPE_CHECKING:
     from capemix.plan import Plan
 
-CHOICES: Final = {
-    "scheme": ("central", "conventional", "cape"),
-    "form": ("joint", "algorithm1"),
-    "masks": ("ring", "gaussian"),
-    "accountant": ("sound", "paper"),
-    "site_noise": ("sqrt-sites", "sites", "sound", "matched", "appendix"),
-    "selection": ("poisson", "fixed-size"),
-    "relation": ("add-or-remove-one", "replace-one"),
-    "law": ("discrete", "rounded", "gaussian"),
-}
-
-
-def _choice(name: str, help: str) -> Any:
-    return typer.Option(click_type=click.Choice(CHOICES[name]), help=help, show_default=False)
+SchemeName = Literal["central", "conventional", "cape"]
+FormName = Literal["joint", "algorithm1"]
+MasksName = Literal["ring", "gaussian"]
+AccountantName = Literal["sound", "paper"]
+SiteNoiseName = Literal["sqrt-sites", "sites", "sound", "matched", "appendix"]
+SelectionName = Literal["poisson", "fixed-size"]
+RelationName = Literal["add-or-remove-one", "replace-one"]
+LawName = Literal["discrete", "rounded", "gaussian"]
 
 
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")]
@@ -47,27 +40,43 @@ Colluding = Annotated[
     ),
 ]
 Dropouts = Annotated[int, typer.Option(help="R: sites that may drop out.")]
-Masks = Annotated[str | None, _choice("masks", "Zero-sum noise between sites [default: ring].")]
-Accountant = Annotated[
-    str, _choice("accountant", "What is promised, or Theorem 1 as published [default: sound].")
+Masks = Annotated[
+    MasksName | None,
+    typer.Option(help="Zero-sum noise between sites [default: ring].", show_default=False),
 ]
-Form = Annotated[str, _choice("form", "Of --scheme cape; algorithm1 is as published.")]
+Accountant = Annotated[
+    AccountantName,
+    typer.Option(
+        help="What is promised, or Theorem 1 as published [default: sound].", show_default=False
+    ),
+]
+Form = Annotated[
+    FormName, typer.Option(help="Of --scheme cape; algorithm1 is as published.", show_default=False)
+]
 SiteNoise = Annotated[
-    str | None,
-    _choice(
-        "site_noise",
-        "How averaged schemes scale a site's noise: sites or sqrt-sites (conventional, paper), "
+    SiteNoiseName | None,
+    typer.Option(
+        help="How averaged schemes scale a site's noise: sites, sqrt-sites (conventional, paper), "
         "sound (conventional, sound), matched or appendix (algorithm1).",
+        show_default=False,
     ),
 ]
 Selection = Annotated[
-    str | None,
-    _choice("selection", "How rows are drawn; fixed-size is not for the joint form."),
+    SelectionName | None,
+    typer.Option(
+        help="How rows are drawn; fixed-size is not for the joint form.", show_default=False
+    ),
 ]
-Relation = Annotated[str | None, _choice("relation", "Which datasets count as neighbours.")]
+Relation = Annotated[
+    RelationName | None,
+    typer.Option(help="Which datasets count as neighbours.", show_default=False),
+]
 Law = Annotated[
-    str | None,
-    _choice("law", "Noise: discrete Gaussian, rounded (one curator, exact PLD), or floats."),
+    LawName | None,
+    typer.Option(
+        help="Noise: discrete Gaussian, rounded (one curator, exact PLD), or floats.",
+        show_default=False,
+    ),
 ]
 LabelNoise = Annotated[
     bool | None,
@@ -110,7 +119,8 @@ def _plan_options(
     dropouts: Dropouts = 0,
     masks: Masks = None,
     scheme: Annotated[
-        str | None, _choice("scheme", "[default: cape with --sites, else central].")
+        SchemeName | None,
+        typer.Option(help="[default: cape with --sites, else central].", show_default=False),
     ] = None,
     form: Form = "joint",
     site_noise: SiteNoise = None,
