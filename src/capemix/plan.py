@@ -327,6 +327,9 @@ class Plan:
             "dropouts": federation.dropouts,
             "masks": str(federation.masks) if federation.masked else None,
             "peers": federation.peers,
+            "site_noise": str(federation.site_noise) if federation.averaged else None,
+            "sizes": str(self.sizes),
+            "printed_theorem": self.printed_theorem,
             "law": str(self.law),
             "accountant": str(self.accountant),
             "relation": str(self.relation),
@@ -381,6 +384,49 @@ def _site_noise(
 
 def _spent(earlier: Guarantee | None) -> float:
     return 0.0 if earlier is None or earlier.epsilon is None else earlier.epsilon
+
+
+def plan_from_json(found: dict[str, Any]) -> Plan:
+    """The plan that `Plan.as_json` wrote. Anything that does not come back the same is refused."""
+    try:
+        normalise = dict(found["normalise"])
+        kind = normalise.pop("kind")
+        plan = make_plan(
+            width=found["width"],
+            class_sizes=tuple(found["class_sizes"]),
+            samples=tuple(found["samples"]),
+            mixture=found["mixture"],
+            clip=found["clip"],
+            classes=tuple(found["classes"]),
+            normalise=SiteZScore() if kind == "site-zscore" else PublicMap(**normalise),
+            scheme=found["scheme"],
+            form=found["form"] or Form.JOINT,
+            sites=found["sites"],
+            colluding=found["colluding"],
+            dropouts=found["dropouts"],
+            masks=found["masks"],
+            peers=found["peers"],
+            site_noise=found["site_noise"],
+            selection=found["selection"],
+            relation=found["relation"],
+            accountant=found["accountant"],
+            law=found["law"],
+            label_noise=found["label_noise"],
+            printed_theorem=found["printed_theorem"],
+            delta=found["delta"],
+            noise=found["noise"],
+            sizes=Coverage(found["sizes"]),
+        )
+        same = plan.as_json() == found
+    except InputError:
+        raise
+    except (KeyError, TypeError, ValueError, AttributeError, OverflowError):
+        same = False
+    if not same:
+        raise InputError(
+            "the plan", "cannot be read back as it was written", fix="propose it again"
+        )
+    return plan
 
 
 def make_plan(

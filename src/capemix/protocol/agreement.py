@@ -1,0 +1,39 @@
+"""Keys that two sites share: X25519 and HKDF, bound to the run and to the pair."""
+
+from __future__ import annotations
+
+from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X25519PublicKey
+from cryptography.hazmat.primitives.kdf.hkdf import HKDF
+
+from capemix.protocol.wire import Context, ProtocolError
+
+
+def public_bytes(key: Ed25519PrivateKey | X25519PrivateKey) -> bytes:
+    return key.public_key().public_bytes_raw()
+
+
+def _agree(
+    purpose: bytes, context: Context, own: X25519PrivateKey, other: bytes, pair: tuple[int, int]
+) -> bytes:
+    try:
+        shared = own.exchange(X25519PublicKey.from_public_bytes(other))
+    except ValueError:
+        raise ProtocolError("a peer's key is not a key") from None
+    low, high = sorted(pair)
+    first, second = sorted((public_bytes(own), other))
+    info = b"|".join(
+        (b"capemix", purpose, context.run, context.roster, context.plan, first, second)
+    )
+    return HKDF(hashes.SHA256(), 32, None, info + f"|{low}|{high}".encode()).derive(shared)
+
+
+def box_key(context: Context, own: X25519PrivateKey, other: bytes, site: int, peer: int) -> bytes:
+    """For the shares that two sites send each other."""
+    return _agree(b"box", context, own, other, (site, peer))
+
+
+def pair_key(context: Context, own: X25519PrivateKey, other: bytes, site: int, peer: int) -> bytes:
+    """For the noise that cancels between two sites."""
+    return _agree(b"pair", context, own, other, (site, peer))

@@ -1,0 +1,246 @@
+"""The coordinator in a run: it passes messages on, adds uploads up, and learns only the sum.
+
+No input or output happens here but a spool for uploads. The engine asks for `requests`, brings
+replies to `receive`, and calls `close` when a round's time is over: who has not answered by then
+is missing for the rest of the run.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
+
+from capemix.errors import InputError
+from capemix.pipeline import Coordinator, SiteShare, share_dtype
+from capemix.plan import Plan
+from capemix.protocol import shamir
+from capemix.protocol.agreement import pair_key, public_bytes
+from capemix.protocol.roster import Roster
+from capemix.protocol.site import ROUNDS
+from capemix.protocol.wire import (
+    COORDINATOR,
+    Context,
+    Message,
+    ProtocolError,
+    bytes_of,
+    digest,
+    open_message,
+    seal,
+)
+
+
+class Run:
+    """One run, from the proposal to the noisy sums."""
+
+    def __init__(
+        self,
+        plan: Plan,
+        schema: dict[str, Any],
+        roster: Roster,
+        identity: Ed25519PrivateKey,
+        run: bytes,
+        spool: Path,
+    ) -> None:
+        if public_bytes(identity) != roster.coordinator.identity:
+            raise InputError(
+                "identity", "is not the roster's coordinator", fix="use the coordinator's key"
+            )
+        self.plan = plan
+        self._schema = schema
+        self._roster = roster
+        self._identity = identity
+        self._spool = spool
+        self._context = Context(run, roster.digest(), digest(plan.as_json()))
+        self._round = 0
+        self._alive = tuple(range(len(roster.sites)))
+        self._replies: list[dict[int, Message]] = [{}]
+        self.lost: dict[int, str] = {}
+        """Why a site is missing: shown to the coordinator's people, never to other sites."""
+
+    @property
+    def round(self) -> str | None:
+        """The round that is open; None once the sums can be had."""
+        return ROUNDS[self._round] if self._round < len(ROUNDS) else None
+
+    @property
+    def waiting_for(self) -> tuple[int, ...]:
+        return tuple(site for site in self._alive if site not in self._replies[self._round])
+
+    def requests(self) -> Iterator[tuple[int, bytes]]:
+        """What to send to whom in the open round."""
+        round_ = ROUNDS[self._round]
+        same = None if round_ == "upload" else self._request(round_)
+        for site in self._alive:
+            body = self._upload_request(site) if same is None else same
+            message = Message(round_, COORDINATOR, body)
+            yield site, seal(self._context, self._identity, message)
+
+    def _request(self, round_: str) -> dict[str, Any]:
+        if round_ == "plan":
+            return {
+                "run": self._context.run.hex(),
+                "roster": self._context.roster.hex(),
+                "plan": self.plan.as_json(),
+                "schema": self._schema,
+            }
+        if round_ == "agree":
+            return {"included": list(self.included)}
+        field = {"keys": "accepts", "shares": "keys", "unmask": "agreed"}[round_]
+        before = self._replies[self._round - 1]
+        return {field: {str(s): m.raw.decode() for s, m in sorted(before.items())}}
+
+    def _upload_request(self, site: int) -> dict[str, Any]:
+        sent = self._replies[ROUNDS.index("shares")]
+        return {
+            "shares": {
+                str(peer): message.body["shares"][str(site)]
+                for peer, message in sorted(sent.items())
+                if peer != site
+            }
+        }
+
+    def receive(self, site: int, raw: bytes) -> None:
+        """A site's reply to the open round. A bad one counts as none, and the site as missing."""
+        round_ = ROUNDS[self._round]
+        if site not in self._alive or site in self._replies[self._round]:
+            return  # late, or a second answer: the first one stands
+        try:
+            key = self._roster.sites[site].identity
+            message = open_message(self._context, raw, key, round=round_, sender=site)
+            self._check(round_, site, message)
+        except ProtocolError as error:
+            self._lose(site, str(error))
+            return
+        if round_ == "upload":
+            (self._spool / f"{site}.upload").write_bytes(message.payload)
+            message = Message(round_, site, message.body)
+        self._replies[self._round][site] = message
+
+    def _check(self, round_: str, site: int, message: Message) -> None:
+        body = message.body
+        if round_ == "plan":
+            bytes_of(body, "commit", 32)
+            if body.get("accept") is not True:
+                raise ProtocolError(f"declined: {body.get('reason')}")
+        elif round_ == "keys":
+            for name in ("box", "mask", "nonce"):
+                bytes_of(body, name, 32)
+            commit = self._replies[0][site].body["commit"]
+            if hashlib.sha256(bytes.fromhex(body["nonce"])).hexdigest() != commit:
+                raise ProtocolError("its nonce is not the one it committed to")
+        elif round_ == "shares":
+            bytes_of(body, "commit", 32)
+            shares = body.get("shares")
+            peers = {str(s) for s in self._replies[1] if s != site}
+            if not isinstance(shares, dict) or set(shares) != peers:
+                raise ProtocolError("it did not share with every site")
+            if not all(isinstance(text, str) for text in shares.values()):
+                raise ProtocolError("its shares are not hexadecimal")
+        elif round_ == "upload":
+            shape, dtype = self.plan.query.shape, share_dtype(self.plan)
+            if body != {"shape": list(shape), "dtype": dtype.str}:
+                raise ProtocolError("its upload has another shape than the plan's")
+            if len(message.payload) != shape[0] * shape[1] * dtype.itemsize:
+                raise ProtocolError("its upload is cut short")
+        elif round_ == "agree":
+            if body != {"included": list(self.included)}:
+                raise ProtocolError("it signed another included set")
+        elif round_ == "unmask":
+            for name, of in (("own", self.included), ("pair", self._gone())):
+                shares = body.get(name)
+                if not isinstance(shares, dict) or set(shares) != {str(s) for s in of}:
+                    raise ProtocolError("it revealed other shares than were agreed")
+                for key in shares:
+                    bytes_of(shares, key, shamir.SHARE_BYTES)
+
+    def close(self) -> None:
+        """End the open round. Too few sites left end the run, and nothing is released."""
+        if self.round is None:
+            raise ProtocolError("the run is over")
+        for site in self.waiting_for:
+            self._lose(site, f"no answer in round {self.round}")
+        federation = self.plan.federation
+        if self.round == "unmask":
+            # Uploads are in: a site lost from here on costs nothing while enough reveal.
+            if len(self._alive) < federation.agreement:
+                raise ProtocolError(
+                    f"{len(self._alive)} sites revealed; {federation.agreement} are needed"
+                )
+        elif self.round == "agree":
+            if len(self._replies[self._round]) < federation.agreement:
+                raise ProtocolError(
+                    f"{len(self._alive)} sites agreed; {federation.agreement} are needed"
+                )
+        elif len(self._alive) < federation.sites - federation.dropouts:
+            reasons = "; ".join(f"site {s}: {why}" for s, why in sorted(self.lost.items()))
+            raise ProtocolError(
+                f"{len(self._alive)} of {federation.sites} sites are left in round {self.round},"
+                f" {federation.dropouts} may be missing ({reasons})"
+            )
+        self._round += 1
+        self._replies.append({})
+
+    def _lose(self, site: int, why: str) -> None:
+        self.lost[site] = why
+        self._alive = tuple(s for s in self._alive if s != site)
+
+    @property
+    def included(self) -> tuple[int, ...]:
+        """Whose uploads are in the sum."""
+        return tuple(sorted(self._replies[ROUNDS.index("upload")]))
+
+    def _gone(self) -> tuple[int, ...]:
+        shared = self._replies[ROUNDS.index("shares")]
+        return tuple(s for s in sorted(shared) if s not in self.included)
+
+    # -- the end -----------------------------------------------------------------------------------
+
+    def release_sums(self) -> npt.NDArray[np.floating[Any]]:
+        """The noisy sums over the plan's divisor, the masks taken off."""
+        if self.round is not None:
+            raise ProtocolError(f"round {self.round} is still open")
+        own_keys = {s: self._own_mask(s) for s in self.included}
+        missing_pairs = {}
+        keys = self._replies[ROUNDS.index("keys")]
+        for missing in self._gone():
+            secret = self._mask_secret(missing)
+            for site in self.included:
+                other = bytes.fromhex(keys[site].body["mask"])
+                missing_pairs[site, missing] = pair_key(self._context, secret, other, missing, site)
+        total = Coordinator(self.plan)
+        shape, dtype = self.plan.query.shape, share_dtype(self.plan)
+        for site in self.included:
+            path = self._spool / f"{site}.upload"
+            values = np.fromfile(path, dtype=dtype).reshape(shape)
+            total.add(SiteShare(site, values, self.plan.site_deviation))
+            path.unlink()
+        total.unmask(own_keys, missing_pairs)
+        return total.release_sums(divisor=self.plan.mixing.divisor)
+
+    def _combined(self, kind: str, site: int) -> bytes | None:
+        revealed = self._replies[ROUNDS.index("unmask")]
+        chosen = sorted(revealed)[: self.plan.federation.agreement]
+        return shamir.combine({s: bytes.fromhex(revealed[s].body[kind][str(site)]) for s in chosen})
+
+    def _own_mask(self, site: int) -> bytes:
+        secret = self._combined("own", site)
+        commit = self._replies[ROUNDS.index("shares")][site].body["commit"]
+        if secret is None or hashlib.sha256(secret).hexdigest() != commit:
+            raise ProtocolError(f"the self mask of site {site} cannot be put together")
+        return secret
+
+    def _mask_secret(self, site: int) -> X25519PrivateKey:
+        secret = self._combined("pair", site)
+        public = self._replies[ROUNDS.index("keys")][site].body["mask"]
+        if secret is not None:
+            key = X25519PrivateKey.from_private_bytes(secret)
+            if public_bytes(key).hex() == public:
+                return key
+        raise ProtocolError(f"the pair keys of site {site} cannot be put together")

@@ -1,0 +1,278 @@
+"""A site in a run: it answers each round once, and says nothing that depends on its rows except
+the noised and masked upload.
+
+Structure after Bonawitz et al. 2017; no input or output happens here. Whatever is wrong with a
+message ends the run for this site: it raises, and will answer nothing further.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+from collections.abc import Callable
+from typing import Any, Final
+
+from cryptography.exceptions import InvalidTag
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
+from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
+
+from capemix.errors import InputError
+from capemix.pipeline import SiteShare
+from capemix.plan import Plan, plan_from_json
+from capemix.protocol import shamir
+from capemix.protocol.agreement import box_key, pair_key, public_bytes
+from capemix.protocol.roster import Roster
+from capemix.protocol.wire import (
+    COORDINATOR,
+    Context,
+    Message,
+    ProtocolError,
+    bytes_of,
+    digest,
+    open_message,
+    parse,
+    seal,
+    sites_of,
+)
+from capemix.randomness.source import Source
+from capemix.zerosum.masks import SiteKeys
+
+ROUNDS: Final = ("plan", "keys", "shares", "upload", "agree", "unmask")
+
+Consent = Callable[[Plan, dict[str, Any]], str | None]
+"""The site's policy: why a plan (with its public schema) is declined, or None. Never sees rows."""
+
+MakeShare = Callable[[Plan, SiteKeys], SiteShare]
+"""The site's part of the sum, masked with these keys: the one thing that reads rows."""
+
+
+class Site:
+    """One site's side of one run."""
+
+    def __init__(
+        self,
+        number: int,
+        identity: Ed25519PrivateKey,
+        roster: Roster,
+        source: Source,
+        consent: Consent,
+        make_share: MakeShare,
+    ) -> None:
+        if public_bytes(identity) != roster.sites[number].identity:
+            raise InputError(
+                "identity", "is not the roster's for this site", value=number, fix="use its own key"
+            )
+        self._number = number
+        self._identity = identity
+        self._roster = roster
+        self._source = source
+        self._consent = consent
+        self._make_share = make_share
+        self._answered = 0
+        self._broken = False
+
+    def answer(self, raw: bytes) -> bytes:
+        """The reply to the coordinator's request of the next round."""
+        if self._broken or self._answered == len(ROUNDS):
+            raise ProtocolError("this site has left the run")
+        self._broken = True  # until the reply is made: a failed round is never tried again
+        round_ = ROUNDS[self._answered]
+        request = parse(raw)
+        if request.round == "plan":
+            self._take_proposal(request)
+        opened = open_message(
+            self._context, raw, self._roster.coordinator.identity, round=round_, sender=COORDINATOR
+        )
+        reply: Message = getattr(self, f"_{round_}")(opened.body)
+        sealed = seal(self._context, self._identity, reply)
+        self._answered += 1
+        self._broken = False
+        return sealed
+
+    # -- round 0: the plan -----------------------------------------------------------------------
+
+    def _take_proposal(self, request: Message) -> None:
+        if self._answered:
+            raise ProtocolError("a plan was proposed in this run already")
+        run = bytes_of(request.body, "run", 16)
+        if bytes_of(request.body, "roster", 32) != self._roster.digest():
+            raise ProtocolError("the coordinator's roster is not the one this site verified")
+        self._context = Context(run, self._roster.digest(), digest(request.body.get("plan")))
+
+    def _plan(self, body: dict[str, Any]) -> Message:
+        found, schema = body.get("plan"), body.get("schema")
+        if not isinstance(found, dict) or not isinstance(schema, dict):
+            raise ProtocolError("a proposal needs a plan and a schema")
+        self._plan_made = plan = plan_from_json(found)
+        sites = len(self._roster.sites)
+        if plan.federation.sites != sites or not plan.federation.masked or plan.noise is None:
+            raise ProtocolError(f"the plan must be a calibrated cape plan for {sites} sites")
+        if plan.federation.peers is not None:
+            raise ProtocolError("sparse peer graphs are not spoken by this version")
+        reason = self._consent(plan, schema)
+        self._nonce = self._source.key("nonce")
+        return self._reply(
+            accept=reason is None,
+            reason=reason,
+            commit=hashlib.sha256(self._nonce).hexdigest(),
+        )
+
+    # -- round 1: keys ---------------------------------------------------------------------------
+
+    def _keys(self, body: dict[str, Any]) -> Message:
+        accepts = self._from_sites(body, "accepts", "plan")
+        if not all(message.body.get("accept") is True for message in accepts.values()):
+            raise ProtocolError("a site that declined is listed as taking part")
+        self._commits = {s: bytes_of(m.body, "commit", 32) for s, m in accepts.items()}
+        self._box = X25519PrivateKey.from_private_bytes(self._source.key("box"))
+        self._mask_secret = self._source.key("mask")
+        mask = X25519PrivateKey.from_private_bytes(self._mask_secret)
+        return self._reply(
+            box=public_bytes(self._box).hex(),
+            mask=public_bytes(mask).hex(),
+            nonce=self._nonce.hex(),
+        )
+
+    # -- round 2: shares of what unmasks ---------------------------------------------------------
+
+    def _shares(self, body: dict[str, Any]) -> Message:
+        keys = self._from_sites(body, "keys", "keys")
+        if not set(keys) <= set(self._commits):
+            raise ProtocolError("a site that did not accept has keys")
+        for site, message in keys.items():
+            nonce = bytes_of(message.body, "nonce", 32)
+            if not hmac.compare_digest(hashlib.sha256(nonce).digest(), self._commits[site]):
+                raise ProtocolError(f"the nonce of site {site} is not the one it committed to")
+        self._boxes = {s: bytes_of(m.body, "box", 32) for s, m in keys.items()}
+        self._masks = {s: bytes_of(m.body, "mask", 32) for s, m in keys.items()}
+        if len(set(self._boxes.values()) | set(self._masks.values())) != 2 * len(keys):
+            raise ProtocolError("two sites have one key")
+        self._own_mask = self._source.key("own mask")
+        holders, threshold = sorted(keys), self._plan_made.federation.agreement
+        own, pair = (
+            shamir.split(secret, holders, threshold, self._source.stream("shamir", name))
+            for name, secret in (("own", self._own_mask), ("pair", self._mask_secret))
+        )
+        self._held = {self._number: (own[self._number], pair[self._number])}
+        return self._reply(
+            commit=hashlib.sha256(self._own_mask).hexdigest(),
+            shares={
+                str(site): self._seal_share(site, own[site] + pair[site]).hex()
+                for site in holders
+                if site != self._number
+            },
+        )
+
+    def _aead(self, peer: int) -> ChaCha20Poly1305:
+        return ChaCha20Poly1305(
+            box_key(self._context, self._box, self._boxes[peer], self._number, peer)
+        )
+
+    def _seal_share(self, peer: int, shares: bytes) -> bytes:
+        # The key serves one run and one pair; the two directions have nonces of their own.
+        return self._aead(peer).encrypt(self._number.to_bytes(12, "big"), shares, None)
+
+    def _open_share(self, peer: int, sealed: bytes) -> tuple[bytes, bytes]:
+        try:
+            shares = self._aead(peer).decrypt(peer.to_bytes(12, "big"), sealed, None)
+        except InvalidTag:
+            raise ProtocolError(f"the share from site {peer} was altered on its way") from None
+        if len(shares) != 2 * shamir.SHARE_BYTES:
+            raise ProtocolError(f"the share from site {peer} has another length")
+        return shares[: shamir.SHARE_BYTES], shares[shamir.SHARE_BYTES :]
+
+    # -- round 3: the upload ---------------------------------------------------------------------
+
+    def _upload(self, body: dict[str, Any]) -> Message:
+        sealed = body.get("shares")
+        if not isinstance(sealed, dict):
+            raise ProtocolError("an upload needs the other sites' shares")
+        for name, text in sealed.items():
+            peer = next((s for s in self._boxes if str(s) == name and s != self._number), None)
+            if peer is None or not isinstance(text, str):
+                raise ProtocolError("a share comes from nobody in this run")
+            try:
+                self._held[peer] = self._open_share(peer, bytes.fromhex(text))
+            except ValueError:
+                raise ProtocolError("a share is not hexadecimal") from None
+        self._enough(len(self._held))
+        mask = X25519PrivateKey.from_private_bytes(self._mask_secret)
+        keys = SiteKeys(
+            site=self._number,
+            own=self._own_mask,
+            pair={
+                peer: pair_key(self._context, mask, self._masks[peer], self._number, peer)
+                for peer in sorted(self._held)
+                if peer != self._number
+            },
+        )
+        share = self._make_share(self._plan_made, keys)
+        return Message(
+            "upload",
+            self._number,
+            {"shape": list(share.values.shape), "dtype": share.values.dtype.str},
+            payload=share.values.tobytes(),
+        )
+
+    # -- round 4: agree on who is in -------------------------------------------------------------
+
+    def _agree(self, body: dict[str, Any]) -> Message:
+        included = sites_of(body, "included", len(self._roster.sites))
+        if not set(included) <= set(self._held):
+            raise ProtocolError("a site is called included that shared nothing")
+        self._enough(len(included))
+        self._included = included
+        return self._reply(included=list(included))
+
+    # -- round 5: reveal, for each site one of its two secrets ------------------------------------
+
+    def _unmask(self, body: dict[str, Any]) -> Message:
+        agreed = self._messages(body, "agreed", "agree")
+        same = [m for m in agreed.values() if m.body == {"included": list(self._included)}]
+        if len(same) < self._plan_made.federation.agreement:
+            raise ProtocolError(
+                f"only {len(same)} sites signed the same included set;"
+                f" {self._plan_made.federation.agreement} are needed"
+            )
+        own = {str(s): self._held[s][0].hex() for s in self._included}
+        pair = {
+            str(s): shares[1].hex() for s, shares in self._held.items() if s not in self._included
+        }
+        return self._reply(own=own, pair=pair)
+
+    # -- what the rounds share -------------------------------------------------------------------
+
+    def _reply(self, **body: Any) -> Message:
+        return Message(ROUNDS[self._answered], self._number, body)
+
+    def _enough(self, count: int) -> None:
+        federation = self._plan_made.federation
+        if count < federation.sites - federation.dropouts:
+            raise ProtocolError(
+                f"{count} of {federation.sites} sites are left;"
+                f" the plan allows {federation.dropouts} to be missing"
+            )
+
+    def _messages(self, body: dict[str, Any], name: str, round_: str) -> dict[int, Message]:
+        """Other sites' signed messages of an earlier round, as the coordinator passes them on."""
+        passed = body.get(name)
+        if not isinstance(passed, dict):
+            raise ProtocolError(f"the field {name} must hold sites' messages")
+        found = {}
+        for site, member in enumerate(self._roster.sites):
+            raw = passed.get(str(site))
+            if isinstance(raw, str):
+                found[site] = open_message(
+                    self._context, raw.encode(), member.identity, round=round_, sender=site
+                )
+        if len(found) != len(passed):
+            raise ProtocolError(f"the field {name} holds a message from nobody in the roster")
+        return found
+
+    def _from_sites(self, body: dict[str, Any], name: str, round_: str) -> dict[int, Message]:
+        found = self._messages(body, name, round_)
+        if self._number not in found:
+            raise ProtocolError("the coordinator left this site out")
+        self._enough(len(found))
+        return found

@@ -1,0 +1,154 @@
+"""Messages: canonical bytes, each bound to run, round, roster and plan, and signed.
+
+A message is one line of JSON (its header, in one spelling only) and an optional payload of bytes.
+The signature covers a hash of everything that gives the message its meaning, so a message of
+another run, round, roster, plan or sender does not pass for this one.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from cryptography.exceptions import InvalidSignature
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
+
+from capemix.errors import CapemixError
+
+COORDINATOR: Final = -1
+"""The sender number of the coordinator; sites are 0, 1, ..."""
+
+MAX_HEADER: Final = 1 << 24
+_FIELDS: Final = {"version", "round", "sender", "run", "body", "payload", "signature"}
+_VERSION: Final = "capemix-protocol/1"
+
+
+class ProtocolError(CapemixError):
+    """A message or a peer that breaks the protocol: the run ends here, and nothing is revealed."""
+
+
+@dataclass(frozen=True)
+class Context:
+    """What every message of a run is bound to. The plan's digest is not yet known to round 0."""
+
+    run: bytes
+    roster: bytes
+    plan: bytes
+
+
+@dataclass(frozen=True)
+class Message:
+    """``body`` is plain JSON; ``payload`` raw bytes (an upload); ``raw`` the bytes as they came."""
+
+    round: str
+    sender: int
+    body: dict[str, Any]
+    payload: bytes = b""
+    signature: bytes = b""
+    raw: bytes = field(default=b"", repr=False, compare=False)
+
+
+def canonical(value: Any) -> bytes:
+    """JSON in one spelling: sorted keys, no spaces, no NaN."""
+    return json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False).encode()
+
+
+def digest(value: Any) -> bytes:
+    return hashlib.sha256(canonical(value)).digest()
+
+
+def _signed_bytes(context: Context, message: Message) -> bytes:
+    return b"capemix message|" + canonical(
+        {
+            "version": _VERSION,
+            "run": context.run.hex(),
+            "roster": context.roster.hex(),
+            "plan": context.plan.hex(),
+            "round": message.round,
+            "sender": message.sender,
+            "body": message.body,
+            "payload": hashlib.sha256(message.payload).hexdigest(),
+        }
+    )
+
+
+def seal(context: Context, identity: Ed25519PrivateKey, message: Message) -> bytes:
+    """The message's bytes, signed."""
+    header = canonical(
+        {
+            "version": _VERSION,
+            "run": context.run.hex(),
+            "round": message.round,
+            "sender": message.sender,
+            "body": message.body,
+            "payload": len(message.payload),
+            "signature": identity.sign(_signed_bytes(context, message)).hex(),
+        }
+    )
+    return header + b"\n" + message.payload
+
+
+def parse(raw: bytes) -> Message:
+    """A message whose form is right; its signature is not looked at yet."""
+    end = raw.find(b"\n", 0, MAX_HEADER)
+    if end < 0:
+        raise ProtocolError("a message has no header")
+    try:
+        header = json.loads(raw[:end])
+    except (ValueError, RecursionError):
+        raise ProtocolError("a message's header is not JSON") from None
+    payload = raw[end + 1 :]
+    if not isinstance(header, dict) or set(header) != _FIELDS or header["version"] != _VERSION:
+        raise ProtocolError("a message's header has other fields than this version's")
+    kinds = {"round": str, "sender": int, "run": str, "body": dict, "payload": int}
+    if any(type(header[name]) is not kind for name, kind in kinds.items()):
+        raise ProtocolError("a message's header has fields of another type")
+    if header["payload"] != len(payload):
+        raise ProtocolError("a message is cut short, or too long")
+    try:
+        spelled = canonical(header)
+        signature = bytes.fromhex(header["signature"])
+    except (ValueError, TypeError, RecursionError):
+        raise ProtocolError("a message's header cannot be read") from None
+    if spelled != raw[:end]:
+        raise ProtocolError("a message's header is not in canonical form")
+    return Message(header["round"], header["sender"], header["body"], payload, signature, raw)
+
+
+def open_message(context: Context, raw: bytes, key: bytes, *, round: str, sender: int) -> Message:
+    """Parse a message and check that ``sender`` signed it for this run, round, roster and plan."""
+    message = parse(raw)
+    if message.round != round or message.sender != sender:
+        raise ProtocolError(f"expected a {round} message from {sender}")
+    try:
+        Ed25519PublicKey.from_public_bytes(key).verify(
+            message.signature, _signed_bytes(context, message)
+        )
+    except (InvalidSignature, ValueError):
+        raise ProtocolError(f"the signature of {sender} on a {round} message is wrong") from None
+    return message
+
+
+def bytes_of(body: dict[str, Any], name: str, length: int) -> bytes:
+    """A field of fixed length, written in hexadecimal."""
+    value = body.get(name)
+    if not isinstance(value, str) or len(value) != 2 * length:
+        raise ProtocolError(f"the field {name} must have {length} bytes")
+    try:
+        return bytes.fromhex(value)
+    except ValueError:
+        raise ProtocolError(f"the field {name} is not hexadecimal") from None
+
+
+def sites_of(body: dict[str, Any], name: str, sites: int) -> tuple[int, ...]:
+    """A sorted list of distinct site numbers."""
+    value = body.get(name)
+    if (
+        not isinstance(value, list)
+        or any(type(site) is not int or not 0 <= site < sites for site in value)
+        or value != sorted(set(value))
+    ):
+        raise ProtocolError(f"the field {name} must list distinct sites in order")
+    return tuple(value)

@@ -1,0 +1,545 @@
+"""The protocol: a right release or a clean end, whoever is lost, lies or tampers."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable
+from itertools import combinations, product
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy import stats
+
+from capemix.data import LabeledRows, partition
+from capemix.engines.local import run_local
+from capemix.errors import InputError
+from capemix.pipeline import SiteShare, SourceDraws, prepare_site, site_share
+from capemix.plan import Plan, make_plan, plan_from_json
+from capemix.protocol import shamir, wire
+from capemix.protocol.agreement import public_bytes
+from capemix.protocol.coordinator import Run
+from capemix.protocol.roster import Member, Roster
+from capemix.protocol.site import ROUNDS, Site
+from capemix.protocol.wire import COORDINATOR, Context, Message, ProtocolError
+from capemix.randomness.source import SeededSource
+from capemix.release import Release
+from capemix.zerosum.masks import SiteKeys
+
+RUN = bytes(range(16))
+
+
+def identity(name: str) -> Ed25519PrivateKey:
+    return Ed25519PrivateKey.from_private_bytes(hashlib.sha256(name.encode()).digest())
+
+
+def a_roster(sites: int) -> Roster:
+    def member(name: str) -> Member:
+        return Member(name, public_bytes(identity(name)))
+
+    return Roster(member("coordinator"), tuple(member(f"site {s}") for s in range(sites)))
+
+
+def counting_plan(sites: int, colluding: int, dropouts: int, masks: str = "ring") -> Plan:
+    """Every row of a site takes part and there is no noise: the release is the sum, exactly."""
+    return make_plan(
+        width=2,
+        class_sizes=(1,),
+        samples=1,
+        mixture=1,
+        clip=100.0,
+        scheme="cape",
+        sites=sites,
+        colluding=colluding,
+        dropouts=dropouts,
+        masks=masks,
+        noise=0.0 if masks == "ring" else 0.01,
+    )
+
+
+class World:
+    """A coordinator and its sites in one process, with a network that a test can meddle with."""
+
+    def __init__(
+        self,
+        plan: Plan,
+        folder: Path,
+        *,
+        seed: int = 0,
+        rows: list[LabeledRows] | None = None,
+        consent: Callable[[int, Plan], str | None] = lambda _site, _plan: None,
+    ) -> None:
+        self.plan, self.roster = plan, a_roster(plan.federation.sites)
+        folder.mkdir(exist_ok=True)
+        source = SeededSource(seed)
+        self.uploads: dict[int, SiteShare] = {}
+        self.run = Run(plan, {}, self.roster, identity("coordinator"), RUN, folder)
+        self.sites = []
+        for s in range(plan.federation.sites):
+            mine = rows[s] if rows else one_row(s)
+            self.sites.append(
+                Site(
+                    s,
+                    identity(f"site {s}"),
+                    self.roster,
+                    source.child("protocol", s),
+                    lambda plan, _schema, s=s: consent(s, plan),
+                    self.maker(s, mine, source.child("site", s)),
+                )
+            )
+
+    def maker(self, site: int, rows: LabeledRows, source: Any) -> Any:
+        def make(plan: Plan, keys: SiteKeys) -> SiteShare:
+            prepared = prepare_site(plan, rows.features, rows.labels)
+            draws = SourceDraws(plan, source)
+            self.uploads[site] = site_share(plan, site, prepared, draws, keys, threads=1)
+            return self.uploads[site]
+
+        return make
+
+    def drive(
+        self,
+        drop: Callable[[int, str], bool] = lambda _site, _round: False,
+        request: Callable[[int, str, bytes], bytes] = lambda _site, _round, raw: raw,
+        reply: Callable[[int, str, bytes], bytes] = lambda _site, _round, raw: raw,
+    ) -> np.ndarray:
+        """Run all rounds. A site that is dropped is gone; one that raises says no more."""
+        gone: set[int] = set()
+        self.refused: dict[int, str] = {}
+        while (round_ := self.run.round) is not None:
+            for site, raw in list(self.run.requests()):
+                if site in gone or drop(site, round_):
+                    gone.add(site)
+                    continue
+                try:
+                    answer = self.sites[site].answer(request(site, round_, raw))
+                except (ProtocolError, InputError) as error:
+                    self.refused[site] = str(error)
+                    continue
+                self.run.receive(site, reply(site, round_, answer))
+            self.run.close()
+        return np.asarray(self.run.release_sums())
+
+
+def one_row(site: int) -> LabeledRows:
+    """Sums of these tell exactly who is in: site s adds 2^s and 1."""
+    return LabeledRows(
+        features=np.array([[2.0**site, 1.0]]),
+        labels=np.zeros(1, dtype=np.int64),
+        classes=(0,),
+        feature_names=("a", "b"),
+    )
+
+
+def expected(included: tuple[int, ...]) -> np.ndarray:
+    return np.array([[sum(2.0**s for s in included), float(len(included))]])
+
+
+def assert_sum(found: np.ndarray, included: tuple[int, ...]) -> None:
+    # Truncation onto the lattice loses less than a unit for every site.
+    np.testing.assert_allclose(found, expected(included), atol=0.02)
+
+
+# -- the same release as in one process ---------------------------------------------------------
+
+
+@pytest.mark.parametrize("masks", ["ring", "gaussian"])
+def test_the_protocol_gives_the_local_engines_release(tmp_path: Path, masks: str) -> None:
+    rng = np.random.default_rng(0)
+    rows = LabeledRows(
+        features=rng.normal(size=(120, 5)),
+        labels=(np.arange(120) % 2).astype(np.int64),
+        classes=(0, 1),
+        feature_names=tuple("abcde"),
+    )
+    parts = partition(rows, 4, "dirichlet", seed=1)
+    plan = make_plan(
+        width=5,
+        class_sizes=(60, 60),
+        samples=40,
+        mixture=6,
+        scheme="cape",
+        sites=4,
+        colluding=1,
+        dropouts=1,
+        masks=masks,
+    ).calibrate(5.0)
+    sums = World(plan, tmp_path, seed=3, rows=list(parts)).drive()
+    found = Release.from_means(plan, sums, plan.guarantee(seeded=True), schema_of=rows)
+    local = run_local(plan, parts, source=SeededSource(3))
+    if masks == "ring":
+        assert found.features.tobytes() == local.features.tobytes()
+        found.save(tmp_path / "a")
+        local.save(tmp_path / "b")
+        for name in ("synthetic.parquet", "manifest.json"):
+            assert (tmp_path / "a" / name).read_bytes() == (tmp_path / "b" / name).read_bytes()
+    else:
+        np.testing.assert_allclose(found.features, local.features, atol=1e-9)
+
+
+# -- drop-outs, enumerated ----------------------------------------------------------------------
+
+
+def outcome(plan: Plan, lost: dict[int, int]) -> tuple[int, ...] | None:
+    """Who should be included when site s goes silent from round lost[s] on; None: a clean end."""
+    federation = plan.federation
+    upload, agree, unmask = (ROUNDS.index(name) for name in ("upload", "agree", "unmask"))
+    everyone = range(federation.sites)
+    included = tuple(s for s in everyone if lost.get(s, 9) > upload)
+    if len(included) < federation.sites - federation.dropouts:
+        return None
+    for round_ in (agree, unmask):
+        left = [s for s in included if lost.get(s, 9) > round_]
+        if len(left) < federation.agreement:
+            return None
+    return included
+
+
+def check_pattern(plan: Plan, lost: dict[int, int], folder: Path) -> bool:
+    world = World(plan, folder)
+
+    def drop(site: int, round_: str) -> bool:
+        return ROUNDS.index(round_) >= lost.get(site, 9)
+
+    should = outcome(plan, lost)
+    if should is None:
+        with pytest.raises(ProtocolError):
+            world.drive(drop)
+        return False
+    assert_sum(world.drive(drop), should)
+    assert world.run.included == should
+    return True
+
+
+@pytest.mark.parametrize(("sites", "colluding", "dropouts"), [(2, 1, 0), (3, 1, 0)])
+def test_every_drop_out_pattern_of_small_federations(
+    tmp_path: Path, sites: int, colluding: int, dropouts: int
+) -> None:
+    plan = counting_plan(sites, colluding, dropouts)
+    released = 0
+    for pattern in product(range(len(ROUNDS) + 1), repeat=sites):
+        lost = {s: r for s, r in enumerate(pattern) if r < len(ROUNDS)}
+        released += check_pattern(plan, lost, tmp_path)
+    assert released > 0
+
+
+@pytest.mark.parametrize(
+    ("sites", "colluding", "dropouts", "most"), [(4, 1, 1, 3), (5, 1, 1, 2), (5, 2, 1, 2)]
+)
+def test_every_drop_out_pattern_of_up_to_some_sites(
+    tmp_path: Path, sites: int, colluding: int, dropouts: int, most: int
+) -> None:
+    plan = counting_plan(sites, colluding, dropouts)
+    released = ended = 0
+    for count in range(most + 1):
+        for who in combinations(range(sites), count):
+            for when in product(range(len(ROUNDS)), repeat=count):
+                if check_pattern(plan, dict(zip(who, when, strict=True)), tmp_path):
+                    released += 1
+                else:
+                    ended += 1
+    assert released > 0
+    assert ended > 0
+
+
+@pytest.mark.parametrize("masks", ["ring", "gaussian"])
+def test_a_site_lost_between_shares_and_upload_is_recovered(tmp_path: Path, masks: str) -> None:
+    plan = counting_plan(5, 1, 1, masks)
+    world = World(plan, tmp_path)
+    found = world.drive(drop=lambda site, round_: site == 2 and round_ == "upload")
+    np.testing.assert_allclose(found, expected((0, 1, 3, 4)), atol=0.2)
+
+
+def test_a_late_upload_stays_out_and_stays_masked(tmp_path: Path) -> None:
+    plan = counting_plan(4, 1, 1)
+    world = World(plan, tmp_path)
+    late: list[bytes] = []
+
+    def hold(site: int, round_: str, raw: bytes) -> bytes:
+        if site == 3 and round_ == "upload":
+            late.append(raw)
+            return b"lost on the way\n"
+        return raw
+
+    found = world.drive(reply=hold)
+    assert_sum(found, (0, 1, 2))
+    # Its pair keys are known to the server by now; the self mask still hides the upload.
+    values = world.uploads[3].values.astype(np.uint64)
+    for peer in (0, 1, 2):
+        own = world.run._mask_secret(3)
+        from capemix.protocol.agreement import pair_key
+        from capemix.zerosum.masks import RingMasks, remove_pair_noise
+
+        other = bytes.fromhex(world.run._replies[1][peer].body["mask"])
+        key = pair_key(world.run._context, own, other, 3, peer)
+        remove_pair_noise(values, key, RingMasks(), ("mixtures", 0), included=3, missing=peer)
+    unit = plan.query.lattice_scale
+    assert np.abs(values.view(np.int64) / unit - [8.0, 1.0]).min() > 1e6
+    assert "3" not in json.dumps(sorted(world.run._replies[5][0].body["own"]))
+
+
+# -- lies ------------------------------------------------------------------------------------------
+
+
+def reseal(raw: bytes, change: Callable[[dict[str, Any]], None], plan: Plan, who: str) -> bytes:
+    """The same message with another body, signed by ``who`` for the real run."""
+    message = wire.parse(raw)
+    body = json.loads(json.dumps(message.body))
+    change(body)
+    context = Context(RUN, a_roster(plan.federation.sites).digest(), wire.digest(plan.as_json()))
+    return wire.seal(
+        context, identity(who), Message(message.round, message.sender, body, message.payload)
+    )
+
+
+def test_a_server_that_shows_two_sites_different_survivor_sets_learns_nothing(
+    tmp_path: Path,
+) -> None:
+    plan = counting_plan(5, 1, 1)
+    world = World(plan, tmp_path)
+
+    def split(site: int, round_: str, raw: bytes) -> bytes:
+        if round_ == "agree" and site < 2:
+            return reseal(raw, lambda b: b.update(included=[0, 1, 2, 3]), plan, "coordinator")
+        return raw
+
+    with pytest.raises(ProtocolError):
+        world.drive(request=split)
+    for site in world.sites:  # nobody ever answered the last round
+        assert site._answered <= ROUNDS.index("unmask")
+
+
+def test_signatures_on_two_sets_never_reach_the_threshold_together(tmp_path: Path) -> None:
+    """The server collects what signatures it can on both sets and tries both on everyone."""
+    plan = counting_plan(5, 1, 1)
+    world = World(plan, tmp_path)
+    signed: dict[int, str] = {}
+
+    def split(site: int, round_: str, raw: bytes) -> bytes:
+        if round_ == "agree" and site in (0, 1):
+            return reseal(raw, lambda b: b.update(included=[0, 1, 2, 3]), plan, "coordinator")
+        return raw
+
+    def keep(site: int, round_: str, raw: bytes) -> bytes:
+        if round_ == "agree":
+            signed[site] = raw.decode()
+        return raw
+
+    with pytest.raises(ProtocolError, match="agreed"):
+        world.drive(request=split, reply=keep)
+    message = Message("unmask", COORDINATOR, {"agreed": {str(s): raw for s, raw in signed.items()}})
+    request = wire.seal(world.run._context, identity("coordinator"), message)
+    for site in world.sites:
+        with pytest.raises(ProtocolError, match="signed the same"):
+            site.answer(request)
+
+
+def test_no_site_reveals_both_secrets_of_anyone(tmp_path: Path) -> None:
+    plan = counting_plan(5, 1, 1)
+    world = World(plan, tmp_path)
+    world.drive(drop=lambda site, round_: site == 4 and round_ == "upload")
+    for message in world.run._replies[5].values():
+        assert set(message.body["own"]) == {"0", "1", "2", "3"}
+        assert set(message.body["pair"]) == {"4"}
+
+
+@pytest.mark.parametrize("name", ["box", "mask"])
+def test_a_server_that_swaps_a_key_is_caught(tmp_path: Path, name: str) -> None:
+    plan = counting_plan(4, 1, 1)
+    world = World(plan, tmp_path)
+
+    def swap(site: int, round_: str, raw: bytes) -> bytes:
+        if round_ != "shares" or site != 0:
+            return raw
+
+        def change(body: dict[str, Any]) -> None:
+            header = json.loads(body["keys"]["1"])
+            header["body"][name] = bytes(31).hex() + "09"
+            body["keys"]["1"] = wire.canonical(header).decode() + "\n"
+
+        return reseal(raw, change, plan, "coordinator")
+
+    world.drive(request=swap)
+    assert "signature of 1" in world.refused[0]
+
+
+def test_a_server_that_alters_the_plan_for_one_site_is_caught(tmp_path: Path) -> None:
+    plan = counting_plan(4, 1, 1)
+    world = World(plan, tmp_path)
+    other = make_plan(**{**ASKED, "clip": 50.0, "noise": 0.5})
+
+    def alter(site: int, round_: str, raw: bytes) -> bytes:
+        if round_ == "plan" and site == 2:
+            context = Context(RUN, world.roster.digest(), wire.digest(other.as_json()))
+            body = {**wire.parse(raw).body, "plan": other.as_json()}
+            return wire.seal(context, identity("coordinator"), Message("plan", COORDINATOR, body))
+        return raw
+
+    assert_sum(world.drive(request=alter), (0, 1, 3))  # the odd one out is lost, not obeyed
+    assert world.run.lost[2].startswith("the signature of 2")
+
+
+ASKED: dict[str, Any] = {
+    "width": 2,
+    "class_sizes": (1,),
+    "samples": 1,
+    "mixture": 1,
+    "scheme": "cape",
+    "sites": 4,
+    "colluding": 1,
+    "dropouts": 1,
+}
+
+
+def test_another_roster_is_refused(tmp_path: Path) -> None:
+    plan = counting_plan(4, 1, 1)
+    world = World(plan, tmp_path)
+    puppets = Roster(
+        world.roster.coordinator,
+        (*world.roster.sites[:3], Member("puppet", public_bytes(identity("puppet")))),
+    )
+    run = Run(plan, {}, puppets, identity("coordinator"), RUN, tmp_path)
+    _, raw = next(iter(run.requests()))
+    with pytest.raises(ProtocolError, match="roster"):
+        world.sites[0].answer(raw)
+
+
+def test_a_site_answers_each_round_once_and_only_in_order(tmp_path: Path) -> None:
+    world = World(counting_plan(4, 1, 1), tmp_path)
+    requests = dict(world.run.requests())
+    world.sites[0].answer(requests[0])
+    with pytest.raises(ProtocolError):
+        world.sites[0].answer(requests[0])
+    with pytest.raises(ProtocolError, match="left the run"):
+        world.sites[0].answer(requests[0])
+
+
+def test_a_message_of_another_run_is_refused(tmp_path: Path) -> None:
+    plan = counting_plan(4, 1, 1)
+    first, second = World(plan, tmp_path / "a"), World(plan, tmp_path / "b", seed=1)
+    second.run._context = Context(bytes(16), second.roster.digest(), first.run._context.plan)
+    for world in (first, second):
+        for site, raw in list(world.run.requests()):
+            world.run.receive(site, world.sites[site].answer(raw))
+        world.run.close()
+    _, foreign = next(iter(second.run.requests()))
+    with pytest.raises(ProtocolError, match="signature"):
+        first.sites[0].answer(foreign)
+
+
+def test_a_policy_says_no_without_looking_at_rows(tmp_path: Path) -> None:
+    plan = counting_plan(4, 1, 1)
+
+    def consent(site: int, plan: Plan) -> str | None:
+        return "too few sites" if site == 1 and plan.federation.sites < 10 else None
+
+    world = World(plan, tmp_path, consent=consent)
+    assert_sum(world.drive(), (0, 2, 3))
+    assert world.run.lost[1] == "declined: too few sites"
+    both = World(plan, tmp_path, consent=lambda _s, _p: "no")
+    with pytest.raises(ProtocolError, match="declined: no"):
+        both.drive()
+
+
+def test_a_corrupted_share_ends_the_run_cleanly(tmp_path: Path) -> None:
+    plan = counting_plan(4, 1, 1)
+    world = World(plan, tmp_path)
+
+    def corrupt(site: int, round_: str, raw: bytes) -> bytes:
+        if round_ == "unmask" and site == 0:
+            return reseal(raw, lambda b: b["own"].update({"1": "00" * 66}), plan, "site 0")
+        return raw
+
+    with pytest.raises(ProtocolError, match="self mask of site 1"):
+        world.drive(reply=corrupt)
+
+
+@settings(deadline=None, max_examples=150)
+@given(data=st.data())
+def test_a_network_that_cuts_repeats_swaps_and_alters_yields_a_right_sum_or_none(
+    data: st.DataObject, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    plan = counting_plan(4, 1, 1)
+    world = World(plan, tmp_path_factory.mktemp("net"))
+    seen: list[bytes] = [b"", b"{}\n"]
+
+    def meddle(_site: int, _round: str, raw: bytes) -> bytes:
+        seen.append(raw)
+        kind = data.draw(st.sampled_from(["pass"] * 12 + ["cut", "flip", "replay", "extend"]))
+        if kind == "cut":
+            return raw[: data.draw(st.integers(0, len(raw) - 1))]
+        if kind == "flip":
+            place = data.draw(st.integers(0, len(raw) - 1))
+            return raw[:place] + bytes([raw[place] ^ 1]) + raw[place + 1 :]
+        if kind == "replay":
+            return data.draw(st.sampled_from(seen))
+        if kind == "extend":
+            return raw + b"x"
+        return raw
+
+    try:
+        found = world.drive(request=meddle, reply=meddle)
+    except ProtocolError:
+        return
+    assert len(world.run.included) >= 3
+    assert_sum(found, world.run.included)
+
+
+# -- the parts ------------------------------------------------------------------------------------
+
+
+@settings(deadline=None, max_examples=60)
+@given(st.binary(min_size=32, max_size=32), st.integers(1, 9), st.integers(1, 9), st.integers(0))
+def test_any_threshold_of_shares_gives_the_secret_back(
+    secret: bytes, threshold: int, holders: int, seed: int
+) -> None:
+    if threshold > holders:
+        threshold, holders = holders, threshold
+    numbers = [3 * h for h in range(holders)]
+    shares = shamir.split(secret, numbers, threshold, SeededSource(seed).stream("s"))
+    for chosen in (numbers[:threshold], numbers[-threshold:]):
+        assert shamir.combine({h: shares[h] for h in chosen}) == secret
+    if threshold > 1:
+        assert shamir.combine({h: shares[h] for h in numbers[: threshold - 1]}) != secret
+
+
+def test_a_share_alone_is_uniform_whatever_the_secret() -> None:
+    for secret in (bytes(32), b"\xff" * 32):
+        tops = [
+            shamir.split(secret, [0, 1], 2, SeededSource(seed).stream("s"))[0][1]
+            for seed in range(4000)
+        ]
+        assert stats.chisquare(np.bincount(np.array(tops), minlength=256)).pvalue > 1e-6
+
+
+@given(st.binary(max_size=300))
+def test_arbitrary_bytes_are_a_protocol_error(raw: bytes) -> None:
+    with pytest.raises(ProtocolError):
+        wire.parse(raw)
+
+
+@pytest.mark.parametrize("asked", [{}, {"masks": "gaussian"}, {"relation": "replace-one"}])
+def test_a_plan_comes_back_from_its_json(asked: dict[str, Any]) -> None:
+    plan = make_plan(**{**ASKED, **asked, "noise": 0.5})
+    found = json.loads(json.dumps(plan.as_json()))
+    assert plan_from_json(found) == plan
+    for change in ({"clip": -1.0}, {"noise": "none"}, {"queries": []}, {"sites": 3}, {"extra": 1}):
+        with pytest.raises(InputError):
+            plan_from_json({**found, **change})
+
+
+def test_a_roster_is_checked() -> None:
+    roster = a_roster(3)
+    assert Roster.from_json(json.dumps(roster.as_json())) == roster
+    assert roster.digest() != a_roster(4).digest()
+    twice = Member("site 9", roster.sites[0].identity)
+    with pytest.raises(InputError, match="twice"):
+        Roster(roster.coordinator, (*roster.sites, twice))
+    for text in ("", "[]", "{}", '{"coordinator": 1, "sites": []}'):
+        with pytest.raises(InputError):
+            Roster.from_json(text)
