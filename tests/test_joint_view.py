@@ -12,6 +12,8 @@ from capemix.accounting.joint_view import (
     complete_view_variance,
     component_sizes,
     disconnection_probability,
+    exposure_probability,
+    graph_failure_probability,
     graph_view_variances,
     ring_view_variances,
     sparse_degree,
@@ -177,12 +179,36 @@ def test_the_disconnection_bound_covers_drop_outs_chosen_after_the_order(
     assert 0 < apart / len(places) <= disconnection_probability(sites, degree, colluding, dropouts)
 
 
+def test_the_exposure_bound_covers_every_order() -> None:
+    sites, degree, colluding = 9, 4, 3
+    places = list(combinations(range(sites), colluding))
+    for threshold in (2, 3):
+        exposed = 0
+        for bad in places:
+            near = [
+                sum((site + step) % sites in bad for step in (-2, -1, 1, 2))
+                for site in range(sites)
+                if site not in bad
+            ]
+            exposed += max(near) >= threshold
+        assert (
+            0 < exposed / len(places) <= exposure_probability(sites, degree, colluding, threshold)
+        )
+
+
 def test_the_chosen_degree_keeps_the_failure_and_the_next_smaller_does_not() -> None:
-    degree = sparse_degree(200, 66, 10, 1e-8)
-    assert degree is not None
-    assert degree < 199
-    assert disconnection_probability(200, degree, 66, 10) <= 1e-8
-    assert disconnection_probability(200, degree - 2, 66, 10) > 1e-8
+    for dropouts in (0, 3, 10):
+        degree = sparse_degree(200, 66, dropouts, 1e-8)
+        assert degree is not None
+        assert degree < 199
+        assert graph_failure_probability(200, degree, 66, dropouts) <= 1e-8
+        assert graph_failure_probability(200, degree - 2, 66, dropouts) > 1e-8
+
+
+def test_a_server_that_may_draw_again_costs_every_draw() -> None:
+    once = disconnection_probability(60, 30, 15, 2) + exposure_probability(60, 30, 15, 28)
+    draws = 1 + 60 + 60 * 59 // 2
+    assert graph_failure_probability(60, 30, 15, 2) == pytest.approx(draws * once)
 
 
 def test_the_federations_views_are_those_of_the_joint_view() -> None:

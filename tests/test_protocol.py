@@ -22,7 +22,7 @@ from capemix.errors import InputError
 from capemix.pipeline import SiteShare, SourceDraws, prepare_site, site_share
 from capemix.plan import Plan, make_plan, plan_from_json
 from capemix.protocol import shamir, wire
-from capemix.protocol.agreement import public_bytes
+from capemix.protocol.agreement import peers_among, public_bytes
 from capemix.protocol.coordinator import Run
 from capemix.protocol.roster import Member, Roster
 from capemix.protocol.site import ROUNDS, Site
@@ -253,6 +253,34 @@ def test_a_site_lost_between_shares_and_upload_is_recovered(tmp_path: Path, mask
     world = World(plan, tmp_path)
     found = world.drive(drop=lambda site, round_: site == 2 and round_ == "upload")
     np.testing.assert_allclose(found, expected((0, 1, 3, 4)), atol=0.2)
+
+
+@pytest.mark.parametrize("lost", [(), (3,), (3, 11)])
+def test_a_sparse_graph_carries_the_sum_and_its_losses(
+    tmp_path: Path, lost: tuple[int, ...]
+) -> None:
+    plan = make_plan(
+        **{**ASKED, "sites": 14, "colluding": 2, "dropouts": 2, "clip": 2.0**14},
+        peers=8,
+        noise=0.0,
+    )
+    for round_ in ("upload", "unmask"):
+        world = World(plan, tmp_path)
+        found = world.drive(drop=lambda site, at, when=round_: site in lost and at == when)
+        assert all(len(peers) == 8 for peers in world.run._peers.values())
+        gone = lost if round_ == "upload" else ()
+        included = tuple(s for s in range(14) if s not in gone)
+        assert world.run.included == included
+        np.testing.assert_allclose(found, expected(included), atol=14.0)
+
+
+def test_the_sparse_graph_comes_from_every_sites_nonce() -> None:
+    plan = make_plan(**{**ASKED, "sites": 14, "colluding": 2}, peers=8, noise=0.0)
+    nonces = {s: bytes([s]) * 32 for s in range(14)}
+    drawn = peers_among(plan, nonces)
+    for site in range(14):
+        other = peers_among(plan, {**nonces, site: bytes(32) if site else b"x" * 32})
+        assert other != drawn
 
 
 def test_a_late_upload_stays_out_and_stays_masked(tmp_path: Path) -> None:

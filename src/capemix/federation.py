@@ -8,7 +8,7 @@ from enum import StrEnum
 
 from capemix.accounting.joint_view import (
     complete_view_variance,
-    disconnection_probability,
+    graph_failure_probability,
     sparse_degree,
 )
 from capemix.errors import InputError
@@ -117,6 +117,13 @@ class Federation:
                 value=self.peers,
                 fix="use --masks ring, or the complete graph",
             )
+        if self.peers is not None and not self.dropouts < self.peers < s:
+            raise InputError(
+                "--peers",
+                f"must be above the drop-outs ({d}) and below the sites ({s})",
+                value=self.peers,
+                fix="leave it out for the degree that the adversary asks for",
+            )
         if self.averaged and self.scheme is Scheme.CAPE and self.masks is MaskKind.RING:
             raise InputError(
                 "--masks",
@@ -144,6 +151,12 @@ class Federation:
     def agreement(self) -> int:
         """Matching signatures on the included set before anyone reveals a key."""
         return (self.sites + self.colluding) // 2 + 1
+
+    @property
+    def share_threshold(self) -> int:
+        """How many holders of its shares put a site's secret together: among all sites, or among
+        the neighbours of a sparse graph, of whom ``dropouts`` may be missing."""
+        return self.agreement if self.peers is None else self.peers - self.dropouts
 
     @property
     def site_factor(self) -> float:
@@ -179,10 +192,11 @@ class Federation:
         return {"public": public, "server": server}
 
     def graph_failure(self) -> float:
-        """The chance that the peer graph leaves an honest site without the others' noise."""
+        """The chance that the peer graph leaves an honest site without the others' noise, or its
+        secrets to colluding neighbours."""
         if self.peers is None:
             return 0.0
-        return disconnection_probability(self.sites, self.peers, self.colluding, self.dropouts)
+        return graph_failure_probability(self.sites, self.peers, self.colluding, self.dropouts)
 
 
 def peers_for(sites: int, colluding: int, dropouts: int, failure: float) -> int | None:

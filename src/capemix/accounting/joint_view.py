@@ -68,20 +68,42 @@ def disconnection_probability(sites: int, degree: int, colluding: int, dropouts:
     """
     if degree >= sites - 1:
         return 0.0
-    needed = max(0, degree - dropouts)
     pairs = sites * max(0, sites - degree + 1) / 2
-    tail = sum(
-        math.comb(degree, k) * math.comb(sites - degree, colluding - k)
-        for k in range(needed, min(degree, colluding) + 1)
-        if colluding - k <= sites - degree
+    return min(1.0, pairs * _colluders_tail(sites, colluding, degree, max(0, degree - dropouts)))
+
+
+def exposure_probability(sites: int, degree: int, colluding: int, threshold: int) -> float:
+    """Bound on the chance that some site has ``threshold`` colluders among its neighbours, who
+    could then put its secrets together."""
+    return min(1.0, sites * _colluders_tail(sites - 1, colluding, degree, threshold))
+
+
+def graph_failure_probability(sites: int, degree: int, colluding: int, dropouts: int) -> float:
+    """What a sparse graph adds to delta, its secrets shared so that any degree - dropouts
+    neighbours can put them together.
+
+    The order is drawn from the randomness of the sites that take part; a server can choose which
+    ``dropouts`` or fewer of them do not, and so draw again: the bound is for all its choices.
+    """
+    choices = sum(math.comb(sites, lost) for lost in range(dropouts + 1))
+    apart = disconnection_probability(sites, degree, colluding, dropouts)
+    exposed = exposure_probability(sites, degree, colluding, degree - dropouts)
+    return min(1.0, choices * (apart + exposed))
+
+
+def _colluders_tail(sites: int, colluding: int, places: int, at_least: int) -> float:
+    """P(at least so many of ``colluding`` sites fall on ``places`` of ``sites`` places)."""
+    return sum(
+        math.comb(places, k) * math.comb(sites - places, colluding - k)
+        for k in range(max(0, at_least), min(places, colluding) + 1)
+        if colluding - k <= sites - places
     ) / math.comb(sites, colluding)
-    return min(1.0, pairs * tail)
 
 
 def sparse_degree(sites: int, colluding: int, dropouts: int, failure: float) -> int | None:
-    """The smallest even degree whose disconnection bound is at most ``failure``, if there is one
-    below the complete graph's."""
+    """The smallest even degree whose failure bound is at most ``failure``, if there is one below
+    the complete graph's."""
     for degree in range(2, sites - 1, 2):
-        if disconnection_probability(sites, degree, colluding, dropouts) <= failure:
+        if graph_failure_probability(sites, degree, colluding, dropouts) <= failure:
             return degree
     return None

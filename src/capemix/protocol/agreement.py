@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import hashlib
+from collections.abc import Mapping
+
 from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X25519PublicKey
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
+from capemix.plan import Plan
 from capemix.protocol.wire import Context, ProtocolError
+from capemix.randomness.source import ByteStream
+from capemix.zerosum.graph import PeerGraph
 
 
 def public_bytes(key: Ed25519PrivateKey | X25519PrivateKey) -> bytes:
@@ -37,3 +43,21 @@ def box_key(context: Context, own: X25519PrivateKey, other: bytes, site: int, pe
 def pair_key(context: Context, own: X25519PrivateKey, other: bytes, site: int, peer: int) -> bytes:
     """For the noise that cancels between two sites."""
     return _agree(b"pair", context, own, other, (site, peer))
+
+
+def peers_among(plan: Plan, nonces: Mapping[int, bytes]) -> dict[int, tuple[int, ...]]:
+    """Each site's peers among those that revealed a nonce.
+
+    A sparse graph is drawn from all these nonces, committed to before any was revealed, so that
+    nobody, the server included, chooses who stands beside whom.
+    """
+    federation = plan.federation
+    if federation.peers is None:
+        graph = PeerGraph.complete(federation.sites)
+    else:
+        text = b"capemix graph|" + b"|".join(
+            site.to_bytes(4, "big") + nonces[site] for site in sorted(nonces)
+        )
+        stream = ByteStream(hashlib.sha256(text).digest())
+        graph = PeerGraph.circulant(federation.sites, federation.peers, stream)
+    return {site: tuple(p for p in graph.peers[site] if p in nonces) for site in nonces}

@@ -21,7 +21,7 @@ from capemix.errors import InputError
 from capemix.pipeline import Coordinator, SiteShare, share_dtype
 from capemix.plan import Plan
 from capemix.protocol import shamir
-from capemix.protocol.agreement import pair_key, public_bytes
+from capemix.protocol.agreement import pair_key, peers_among, public_bytes
 from capemix.protocol.roster import Roster
 from capemix.protocol.site import ROUNDS
 from capemix.protocol.wire import (
@@ -99,11 +99,12 @@ class Run:
     def _upload_request(self, site: int) -> dict[str, Any]:
         sent = self._replies[ROUNDS.index("shares")]
         return {
+            "members": sorted(sent),
             "shares": {
-                str(peer): message.body["shares"][str(site)]
-                for peer, message in sorted(sent.items())
-                if peer != site
-            }
+                str(peer): sent[peer].body["shares"][str(site)]
+                for peer in self._peers[site]
+                if peer in sent
+            },
         }
 
     def receive(self, site: int, raw: bytes) -> None:
@@ -138,9 +139,9 @@ class Run:
         elif round_ == "shares":
             bytes_of(body, "commit", 32)
             shares = body.get("shares")
-            peers = {str(s) for s in self._replies[1] if s != site}
+            peers = {str(s) for s in self._peers[site]}
             if not isinstance(shares, dict) or set(shares) != peers:
-                raise ProtocolError("it did not share with every site")
+                raise ProtocolError("it did not share with every peer")
             if not all(isinstance(text, str) for text in shares.values()):
                 raise ProtocolError("its shares are not hexadecimal")
         elif round_ == "upload":
@@ -153,7 +154,9 @@ class Run:
             if body != {"included": list(self.included)}:
                 raise ProtocolError("it signed another included set")
         elif round_ == "unmask":
-            for name, of in (("own", self.included), ("pair", self._gone())):
+            held = (site, *self._peers[site])
+            for name, group in (("own", self.included), ("pair", self._gone())):
+                of = [s for s in group if s in held]
                 shares = body.get(name)
                 if not isinstance(shares, dict) or set(shares) != {str(s) for s in of}:
                     raise ProtocolError("it revealed other shares than were agreed")
@@ -184,6 +187,9 @@ class Run:
                 f"{len(self._alive)} of {federation.sites} sites are left in round {self.round},"
                 f" {federation.dropouts} may be missing ({reasons})"
             )
+        if self.round == "keys":
+            nonces = {s: bytes_of(m.body, "nonce", 32) for s, m in self._replies[1].items()}
+            self._peers = peers_among(self.plan, nonces)
         self._round += 1
         self._replies.append({})
 
@@ -211,7 +217,7 @@ class Run:
         keys = self._replies[ROUNDS.index("keys")]
         for missing in self._gone():
             secret = self._mask_secret(missing)
-            for site in self.included:
+            for site in (s for s in self._peers[missing] if s in self.included):
                 other = bytes.fromhex(keys[site].body["mask"])
                 missing_pairs[site, missing] = pair_key(self._context, secret, other, missing, site)
         total = Coordinator(self.plan)
@@ -225,9 +231,16 @@ class Run:
         return total.release_sums(divisor=self.plan.mixing.divisor)
 
     def _combined(self, kind: str, site: int) -> bytes | None:
-        revealed = self._replies[ROUNDS.index("unmask")]
-        chosen = sorted(revealed)[: self.plan.federation.agreement]
-        return shamir.combine({s: bytes.fromhex(revealed[s].body[kind][str(site)]) for s in chosen})
+        revealed = {
+            holder: message.body[kind][str(site)]
+            for holder, message in sorted(self._replies[ROUNDS.index("unmask")].items())
+            if str(site) in message.body[kind]
+        }
+        threshold = self.plan.federation.share_threshold
+        if len(revealed) < threshold:
+            return None
+        chosen = list(revealed)[:threshold]
+        return shamir.combine({s: bytes.fromhex(revealed[s]) for s in chosen})
 
     def _own_mask(self, site: int) -> bytes:
         secret = self._combined("own", site)

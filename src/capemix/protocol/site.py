@@ -21,7 +21,7 @@ from capemix.errors import InputError
 from capemix.pipeline import SiteShare
 from capemix.plan import Plan, plan_from_json
 from capemix.protocol import shamir
-from capemix.protocol.agreement import box_key, pair_key, public_bytes
+from capemix.protocol.agreement import box_key, pair_key, peers_among, public_bytes
 from capemix.protocol.roster import Roster
 from capemix.protocol.wire import (
     COORDINATOR,
@@ -108,8 +108,6 @@ class Site:
         sites = len(self._roster.sites)
         if plan.federation.sites != sites or not plan.federation.masked or plan.noise is None:
             raise ProtocolError(f"the plan must be a calibrated cape plan for {sites} sites")
-        if plan.federation.peers is not None:
-            raise ProtocolError("sparse peer graphs are not spoken by this version")
         reason = self._consent(plan, schema)
         self._nonce = self._source.key("nonce")
         return self._reply(
@@ -148,8 +146,11 @@ class Site:
         self._masks = {s: bytes_of(m.body, "mask", 32) for s, m in keys.items()}
         if len(set(self._boxes.values()) | set(self._masks.values())) != 2 * len(keys):
             raise ProtocolError("two sites have one key")
+        nonces = {s: bytes_of(m.body, "nonce", 32) for s, m in keys.items()}
+        self._peers = peers_among(self._plan_made, nonces)[self._number]
         self._own_mask = self._source.key("own mask")
-        holders, threshold = sorted(keys), self._plan_made.federation.agreement
+        holders = sorted((*self._peers, self._number))
+        threshold = self._plan_made.federation.share_threshold
         own, pair = (
             shamir.split(secret, holders, threshold, self._source.stream("shamir", name))
             for name, secret in (("own", self._own_mask), ("pair", self._mask_secret))
@@ -185,26 +186,26 @@ class Site:
     # -- round 3: the upload ---------------------------------------------------------------------
 
     def _upload(self, body: dict[str, Any]) -> Message:
+        self._members = sites_of(body, "members", len(self._roster.sites))
+        if not set(self._members) <= set(self._boxes) or self._number not in self._members:
+            raise ProtocolError("the members are not those whose keys were shown")
+        self._enough(len(self._members))
         sealed = body.get("shares")
-        if not isinstance(sealed, dict):
-            raise ProtocolError("an upload needs the other sites' shares")
-        for name, text in sealed.items():
-            peer = next((s for s in self._boxes if str(s) == name and s != self._number), None)
-            if peer is None or not isinstance(text, str):
-                raise ProtocolError("a share comes from nobody in this run")
+        peers = [s for s in self._peers if s in self._members]
+        if not isinstance(sealed, dict) or set(sealed) != {str(peer) for peer in peers}:
+            raise ProtocolError("an upload needs the shares of every peer")
+        for peer in peers:
             try:
-                self._held[peer] = self._open_share(peer, bytes.fromhex(text))
-            except ValueError:
+                self._held[peer] = self._open_share(peer, bytes.fromhex(sealed[str(peer)]))
+            except (ValueError, TypeError):
                 raise ProtocolError("a share is not hexadecimal") from None
-        self._enough(len(self._held))
         mask = X25519PrivateKey.from_private_bytes(self._mask_secret)
         keys = SiteKeys(
             site=self._number,
             own=self._own_mask,
             pair={
                 peer: pair_key(self._context, mask, self._masks[peer], self._number, peer)
-                for peer in sorted(self._held)
-                if peer != self._number
+                for peer in peers
             },
         )
         share = self._make_share(self._plan_made, keys)
@@ -219,7 +220,7 @@ class Site:
 
     def _agree(self, body: dict[str, Any]) -> Message:
         included = sites_of(body, "included", len(self._roster.sites))
-        if not set(included) <= set(self._held):
+        if not set(included) <= set(self._members):
             raise ProtocolError("a site is called included that shared nothing")
         self._enough(len(included))
         self._included = included
@@ -235,10 +236,12 @@ class Site:
                 f"only {len(same)} sites signed the same included set;"
                 f" {self._plan_made.federation.agreement} are needed"
             )
-        own = {str(s): self._held[s][0].hex() for s in self._included}
-        pair = {
-            str(s): shares[1].hex() for s, shares in self._held.items() if s not in self._included
-        }
+        own, pair = {}, {}
+        for site, (of_own, of_pair) in self._held.items():
+            if site in self._included:
+                own[str(site)] = of_own.hex()
+            else:
+                pair[str(site)] = of_pair.hex()
         return self._reply(own=own, pair=pair)
 
     # -- what the rounds share -------------------------------------------------------------------
