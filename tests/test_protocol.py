@@ -455,9 +455,13 @@ def test_a_message_of_another_run_is_refused(tmp_path: Path) -> None:
         for site, raw in list(world.run.requests()):
             world.run.receive(site, world.sites[site].answer(raw))
         world.run.close()
-    _, foreign = next(iter(second.run.requests()))
+    foreign = dict(second.run.requests())
+    with pytest.raises(ProtocolError, match="this run"):
+        first.sites[0].answer(foreign[0])
+    header = json.loads(foreign[1])
+    header["run"] = RUN.hex()  # even if the header claims the right run
     with pytest.raises(ProtocolError, match="signature"):
-        first.sites[0].answer(foreign)
+        first.sites[1].answer(wire.canonical(header) + b"\n")
 
 
 def test_a_policy_says_no_without_looking_at_rows(tmp_path: Path) -> None:

@@ -6,8 +6,8 @@ owner's own, and never enter a release folder.
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, replace
-from typing import Any, cast
+from dataclasses import asdict, dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -40,25 +40,6 @@ def preparation_of(plan: dict[str, Any]) -> Preparation:
     return Preparation(
         PublicMap(normalise["shift"], normalise["scale"], normalise["low"], normalise["high"]),
         plan["clip"],
-    )
-
-
-def align(rows: LabeledRows, names: tuple[str, ...]) -> LabeledRows:
-    """The named columns of the rows, in that order."""
-    if rows.feature_names == names:
-        return rows
-    missing = [name for name in names if name not in rows.feature_names]
-    if missing:
-        raise InputError(
-            "--test", "lacks a column of the release", value=missing[0], fix="test on such rows"
-        )
-    columns = [rows.feature_names.index(name) for name in names]
-    return replace(
-        rows,
-        features=cast(Any, rows.features[:, columns]),
-        feature_names=names,
-        image_shape=None,
-        feature_dtypes=None,
     )
 
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from capemix.cli import options as opt
+from capemix.cli.site import keygen, site
 from capemix.errors import InputError
 
 if TYPE_CHECKING:
@@ -25,6 +26,9 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     help="Differentially private synthetic data from sites that may not pool their rows.",
 )
+
+app.command()(keygen)
+app.add_typer(site, name="site")
 
 
 @app.callback(invoke_without_command=True)
@@ -210,13 +214,13 @@ def evaluate(
 ) -> None:
     """A model trained on the release, tested on real rows."""
     from capemix.cli.show import print_json, print_scores, spinner
-    from capemix.evaluate import align, preparation_of, train_and_test
+    from capemix.evaluate import preparation_of, train_and_test
     from capemix.release import read_release
 
     saved = read_release(release)
     label = label or saved.manifest["schema"]["label"]
     loaded = _load(test, None if _is_dataset(test) else label)
-    tested = align(loaded.test or loaded.train, saved.rows.feature_names)
+    tested = (loaded.test or loaded.train).columns(saved.rows.feature_names)
     preparation = preparation_of(saved.manifest["plan"])
     real_rows = (
         _load(train, None if _is_dataset(train) else label).train
@@ -229,7 +233,7 @@ def evaluate(
         synthetic = train_and_test(saved.rows, tested, preparation, model=model, prepared=True)
         real = None
         if real_rows is not None:
-            real_rows = align(real_rows, tested.feature_names)
+            real_rows = real_rows.columns(tested.feature_names)
             real = train_and_test(real_rows, tested, preparation, model=model)
     if json:
         print_json(

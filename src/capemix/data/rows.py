@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -106,6 +106,25 @@ class LabeledRows:
         chosen = np.asarray(indices)
         chosen = np.flatnonzero(chosen) if chosen.dtype == np.bool_ else chosen.astype(np.intp)
         return replace(self, features=self.features[chosen], labels=self.labels[chosen])
+
+    def columns(self, names: tuple[str, ...]) -> LabeledRows:
+        """The named features, in that order."""
+        if names == self.feature_names:
+            return self
+        missing = [name for name in names if name not in self.feature_names]
+        if missing:
+            raise InputError(
+                "rows", "lack a column", value=missing[0], fix="give rows with the same columns"
+            )
+        chosen = [self.feature_names.index(name) for name in names]
+        dtypes = self.feature_dtypes
+        return replace(
+            self,
+            features=cast(Any, self.features[:, chosen]),
+            feature_names=names,
+            image_shape=None,
+            feature_dtypes=None if dtypes is None else tuple(dtypes[i] for i in chosen),
+        )
 
 
 def pixel_names(shape: tuple[int, int]) -> tuple[str, ...]:

@@ -198,6 +198,11 @@ class Run:
         self._alive = tuple(s for s in self._alive if s != site)
 
     @property
+    def seeded(self) -> bool:
+        """Whether a site drew its noise from a test seed, as far as the sites say."""
+        return any(message.body.get("seeded") is not False for message in self._replies[0].values())
+
+    @property
     def included(self) -> tuple[int, ...]:
         """Whose uploads are in the sum."""
         return tuple(sorted(self._replies[ROUNDS.index("upload")]))

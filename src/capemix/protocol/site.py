@@ -35,7 +35,7 @@ from capemix.protocol.wire import (
     seal,
     sites_of,
 )
-from capemix.randomness.source import Source
+from capemix.randomness.source import SeededSource, Source
 from capemix.zerosum.masks import SiteKeys
 
 ROUNDS: Final = ("plan", "keys", "shares", "upload", "agree", "unmask")
@@ -112,6 +112,7 @@ class Site:
         self._nonce = self._source.key("nonce")
         return self._reply(
             accept=reason is None,
+            seeded=isinstance(self._source, SeededSource),
             reason=reason,
             commit=hashlib.sha256(self._nonce).hexdigest(),
         )

@@ -40,13 +40,17 @@ class Context:
 
 @dataclass(frozen=True)
 class Message:
-    """``body`` is plain JSON; ``payload`` raw bytes (an upload); ``raw`` the bytes as they came."""
+    """``body`` is plain JSON; ``payload`` raw bytes (an upload); ``raw`` the bytes as they came.
+
+    ``run`` is what the header claims, for routing; what counts is the run that was signed.
+    """
 
     round: str
     sender: int
     body: dict[str, Any]
     payload: bytes = b""
     signature: bytes = b""
+    run: str = ""
     raw: bytes = field(default=b"", repr=False, compare=False)
 
 
@@ -114,14 +118,22 @@ def parse(raw: bytes) -> Message:
         raise ProtocolError("a message's header cannot be read") from None
     if spelled != raw[:end]:
         raise ProtocolError("a message's header is not in canonical form")
-    return Message(header["round"], header["sender"], header["body"], payload, signature, raw)
+    return Message(
+        round=header["round"],
+        sender=header["sender"],
+        body=header["body"],
+        payload=payload,
+        signature=signature,
+        run=header["run"],
+        raw=raw,
+    )
 
 
 def open_message(context: Context, raw: bytes, key: bytes, *, round: str, sender: int) -> Message:
     """Parse a message and check that ``sender`` signed it for this run, round, roster and plan."""
     message = parse(raw)
-    if message.round != round or message.sender != sender:
-        raise ProtocolError(f"expected a {round} message from {sender}")
+    if message.round != round or message.sender != sender or message.run != context.run.hex():
+        raise ProtocolError(f"expected a {round} message of this run from {sender}")
     try:
         Ed25519PublicKey.from_public_bytes(key).verify(
             message.signature, _signed_bytes(context, message)

@@ -1,0 +1,232 @@
+"""A site's agent: the one process that holds the rows, the identity, the policy and the budget.
+
+It speaks the protocol over a Unix socket, a frame at a time, to a relay that may be hostile: the
+relay can lose messages, but neither read a row nor make the agent answer twice.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import socketserver
+import threading
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from cryptography.hazmat.primitives.serialization import (
+    Encoding,
+    NoEncryption,
+    PrivateFormat,
+    load_pem_private_key,
+)
+
+from capemix.data.rows import LabeledRows
+from capemix.errors import CapemixError, InputError
+from capemix.pipeline import SiteShare, SourceDraws, prepare_site, site_share
+from capemix.plan import Plan
+from capemix.protocol.agreement import public_bytes
+from capemix.protocol.policy import Policy
+from capemix.protocol.roster import Roster
+from capemix.protocol.site import Site
+from capemix.protocol.wire import ProtocolError, parse
+from capemix.randomness.source import SeededSource, SystemSource
+from capemix.zerosum.masks import SiteKeys
+
+_MAX_FRAME: Final = 1 << 28
+_MAX_RUNS: Final = 1000
+
+
+class Spending:
+    """What earlier runs cost, one line each, on disk before an upload exists and never refunded."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    def total(self) -> float:
+        try:
+            lines = self._path.read_text().splitlines()
+            return sum(float(json.loads(line)["epsilon"]) for line in lines)
+        except FileNotFoundError:
+            return 0.0
+        except (ValueError, KeyError, TypeError):
+            raise InputError(
+                str(self._path), "cannot be read as a record of spending", fix="restore it"
+            ) from None
+
+    def charge(self, run: str, epsilon: float, delta: float) -> None:
+        line = json.dumps({"run": run, "epsilon": epsilon, "delta": delta}) + "\n"
+        with self._path.open("a") as file:
+            file.write(line)
+            file.flush()
+            os.fsync(file.fileno())
+
+
+@dataclass(frozen=True, eq=False)
+class Holdings:
+    """What an agent keeps to itself."""
+
+    number: int
+    identity: Ed25519PrivateKey
+    roster: Roster
+    policy: Policy
+    rows: LabeledRows
+    spending: Spending
+    test_seed: int | None = None
+
+    def __repr__(self) -> str:
+        return f"Holdings(number={self.number})"
+
+
+class Agent:
+    """Answers raw protocol messages, each run with a `Site` of its own."""
+
+    def __init__(self, holdings: Holdings) -> None:
+        self._holdings = holdings
+        self._runs: dict[str, Site] = {}
+        self._lock = threading.Lock()
+
+    def answer(self, raw: bytes) -> bytes:
+        holdings = self._holdings
+        if not raw:
+            member = holdings.roster.sites[holdings.number]
+            about = {"site": holdings.number, "name": member.name}
+            return json.dumps({**about, "roster": holdings.roster.digest().hex()}).encode()
+        run = parse(raw).run
+        with self._lock:
+            if run not in self._runs:
+                if len(self._runs) >= _MAX_RUNS:
+                    raise ProtocolError("this agent has seen too many runs; start it anew")
+                self._runs[run] = self._site(run)
+            return self._runs[run].answer(raw)
+
+    def _site(self, run: str) -> Site:
+        holdings = self._holdings
+        if holdings.test_seed is None:
+            keys, draws = SystemSource(), SystemSource()
+        else:
+            seeded = SeededSource(holdings.test_seed)
+            keys = seeded.child("protocol", holdings.number)  # type: ignore[assignment]
+            draws = seeded.child("site", holdings.number)  # type: ignore[assignment]
+        asked: dict[str, Any] = {}
+
+        def consent(plan: Plan, schema: dict[str, Any]) -> str | None:
+            reason = holdings.policy.declines(plan, schema, holdings.spending.total())
+            if reason is None and not set(schema["features"]) <= set(holdings.rows.feature_names):
+                reason = "this site does not have the plan's columns"
+            asked["features"] = schema.get("features")
+            return reason
+
+        def make_share(plan: Plan, masks: SiteKeys) -> SiteShare:
+            guarantee = plan.guarantee()
+            holdings.spending.charge(run, guarantee.epsilon or 0.0, guarantee.delta)
+            rows = rows_for(holdings.rows, plan, tuple(asked["features"]))
+            prepared = prepare_site(plan, rows.features, rows.labels)
+            return site_share(plan, holdings.number, prepared, SourceDraws(plan, draws), masks)
+
+        return Site(holdings.number, holdings.identity, holdings.roster, keys, consent, make_share)
+
+
+def rows_for(rows: LabeledRows, plan: Plan, features: tuple[str, ...]) -> LabeledRows:
+    """The plan's columns and classes, in the plan's order; rows of other classes are dropped."""
+    position = {name: code for code, name in enumerate(plan.classes)}
+    codes = np.array([position.get(name, -1) for name in rows.classes], dtype=np.int64)
+    labels = codes[rows.labels]
+    known = labels >= 0
+    kept = rows.columns(features).take(known)
+    return replace(kept, labels=labels[known], classes=plan.classes)
+
+
+# -- the socket -----------------------------------------------------------------------------------
+
+
+def _read(stream: socket.socket, count: int) -> bytes:
+    parts = bytearray()
+    while len(parts) < count:
+        part = stream.recv(min(1 << 20, count - len(parts)))
+        if not part:
+            raise ProtocolError("the connection ended inside a frame")
+        parts += part
+    return bytes(parts)
+
+
+def _read_frame(stream: socket.socket) -> bytes:
+    length = int.from_bytes(_read(stream, 8), "big")
+    if length > _MAX_FRAME:
+        raise ProtocolError("a frame is too long")
+    return _read(stream, length)
+
+
+class _Server(socketserver.UnixStreamServer):
+    def __init__(self, path: Path, agent: Agent) -> None:
+        self.agent = agent
+        super().__init__(str(path), _Handler)
+
+
+class _Handler(socketserver.BaseRequestHandler):
+    def handle(self) -> None:
+        self.request.settimeout(120)
+        status, reply = 0, b""
+        try:
+            reply = self.server.agent.answer(_read_frame(self.request))  # type: ignore[attr-defined]
+        except CapemixError as error:
+            status, reply = 1, str(error).encode()
+        except OSError:
+            return
+        self.request.sendall(bytes([status]) + len(reply).to_bytes(8, "big") + reply)
+
+
+def serve(holdings: Holdings, path: Path) -> _Server:
+    """A server on a socket that only this user may open; call ``serve_forever`` on it."""
+    path.unlink(missing_ok=True)
+    before = os.umask(0o177)
+    try:
+        return _Server(path, Agent(holdings))
+    finally:
+        os.umask(before)
+
+
+def ask(path: Path | str, raw: bytes) -> bytes:
+    """One question to an agent, as a relay asks it."""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as stream:
+        stream.connect(str(path))
+        stream.sendall(len(raw).to_bytes(8, "big") + raw)
+        status = _read(stream, 1)
+        reply = _read_frame(stream)
+    if status != b"\0":
+        raise ProtocolError(reply.decode("utf-8", "replace"))
+    return reply
+
+
+# -- identities -----------------------------------------------------------------------------------
+
+
+def new_identity(name: str, folder: Path) -> tuple[Path, Path]:
+    """NAME.key, the private key, for its owner's eyes only; NAME.json, for the roster."""
+    key = Ed25519PrivateKey.generate()
+    folder.mkdir(parents=True, exist_ok=True)
+    private, public = folder / f"{name}.key", folder / f"{name}.json"
+    if private.exists() or public.exists():
+        raise InputError("--name", "has a key already", value=name, fix="choose another name")
+    descriptor = os.open(private, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    with os.fdopen(descriptor, "wb") as file:
+        file.write(key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()))
+    public.write_text(json.dumps({"name": name, "identity": public_bytes(key).hex()}) + "\n")
+    return private, public
+
+
+def load_identity(path: Path) -> Ed25519PrivateKey:
+    try:
+        key = load_pem_private_key(path.read_bytes(), None)
+    except (OSError, ValueError, TypeError):
+        raise InputError(
+            "--identity", "is not a key file", value=path, fix="run capemix keygen"
+        ) from None
+    if not isinstance(key, Ed25519PrivateKey):
+        raise InputError(
+            "--identity", "is not an Ed25519 key", value=path, fix="run capemix keygen"
+        )
+    return key

@@ -1,0 +1,134 @@
+"""What a site's people type: make a key, look at their rows, serve their agent."""
+
+from __future__ import annotations
+
+import json as json_
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from capemix.cli import options as opt
+from capemix.errors import InputError
+
+site = typer.Typer(
+    no_args_is_help=True, rich_markup_mode=None, help="A site of a federation: its rows and agent."
+)
+
+Data = Annotated[str, typer.Option(help="The site's rows: a .csv, .parquet or .npz file.")]
+LabelColumn = Annotated[str | None, typer.Option(help="Label column.", show_default=False)]
+
+
+def keygen(
+    name: Annotated[str, typer.Option(help="The organisation's name.")],
+    out: Annotated[Path, typer.Option(help="Folder for NAME.key and NAME.json.")],
+    json: opt.Json = False,
+) -> None:
+    """A new identity: NAME.key to keep, NAME.json for the roster."""
+    from capemix.agent import new_identity
+
+    if not name or any(c in name for c in "/\\\0") or name.startswith("."):
+        raise InputError("--name", "must be a plain file name", value=name, fix="use letters")
+    private, public = new_identity(name, out)
+    identity = json_.loads(public.read_text())["identity"]
+    if json:
+        print(json_.dumps({"key": str(private), "public": str(public), "identity": identity}))
+    else:
+        print(f"{private} (keep it to yourself)\n{public}\nidentity {identity}")
+
+
+@site.command()
+def check(
+    data: Data,
+    plan: Annotated[Path, typer.Option(help="plan.json, as the coordinator proposes it.")],
+    label: LabelColumn = None,
+    json: opt.Json = False,
+) -> None:
+    """Look at the site's own rows against the public schema, before it joins."""
+    from capemix.agent import rows_for
+    from capemix.data import open_data
+    from capemix.plan import plan_from_json
+
+    try:
+        found = json_.loads(plan.read_text())
+        proposed, schema = plan_from_json(found["plan"]), found["schema"]
+        features = tuple(str(name) for name in schema["features"])
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        if isinstance(error, InputError):
+            raise
+        raise InputError(
+            "--plan", "is not a plan file", value=plan, fix="ask for it again"
+        ) from None
+    rows = open_data(data, label).train
+    used = rows_for(rows, proposed, features)
+    counts = dict(zip(map(str, proposed.classes), used.class_counts().tolist(), strict=True))
+    report = {"rows": len(rows), "used": len(used), "classes": counts}
+    if json:
+        print(json_.dumps(report))
+        return
+    print(f"{len(rows)} rows, of which {len(used)} have a class of the plan:")
+    for name, count in counts.items():
+        print(f"  {name}: {count}")
+    print("(for the site's own people; nothing of this is sent)")
+
+
+@site.command()
+def serve(
+    number: Annotated[int, typer.Option(help="This site's place in the roster, from 0.")],
+    identity: Annotated[Path, typer.Option(help="This site's NAME.key.")],
+    roster: Annotated[Path, typer.Option(help="The roster, verified with the other sites.")],
+    policy: Annotated[Path, typer.Option(help="What this site agrees to.")],
+    data: Data,
+    socket: Annotated[Path, typer.Option(help="Unix socket to listen on.")],
+    label: LabelColumn = None,
+    spending: Annotated[
+        Path | None, typer.Option(help="Record of what was spent [default: beside the key].")
+    ] = None,
+    test_seed: Annotated[
+        int | None, typer.Option(help="Reproducible noise, for tests: NOT private.")
+    ] = None,
+) -> None:
+    """Hold the rows and answer the protocol, until stopped."""
+    from capemix.agent import Holdings, Spending, load_identity
+    from capemix.agent import serve as listen
+    from capemix.data import open_data
+    from capemix.protocol.agreement import public_bytes
+    from capemix.protocol.policy import Policy
+    from capemix.protocol.roster import Roster
+
+    def text(path: Path, option: str) -> str:
+        try:
+            return path.read_text()
+        except (OSError, ValueError):
+            raise InputError(option, "cannot be read", value=path, fix="name a file") from None
+
+    key, members = load_identity(identity), Roster.from_json(text(roster, "--roster"))
+    if not 0 <= number < len(members.sites):
+        raise InputError(
+            "--number",
+            f"must be from 0 to {len(members.sites) - 1}",
+            value=number,
+            fix="look it up",
+        )
+    if public_bytes(key) != members.sites[number].identity:
+        raise InputError(
+            "--identity", "is not the roster's key for this site", value=number, fix="check both"
+        )
+    holdings = Holdings(
+        number=number,
+        identity=key,
+        roster=members,
+        policy=Policy.from_json(text(policy, "--policy")),
+        rows=open_data(data, label).train,
+        spending=Spending(spending or identity.with_suffix(".spent")),
+        test_seed=test_seed,
+    )
+    server = listen(holdings, socket)
+    try:
+        print(f"site {number} listens on {socket}", flush=True)
+        server.serve_forever()
+    except KeyboardInterrupt:
+        pass
+    finally:
+        server.server_close()
+        socket.unlink(missing_ok=True)

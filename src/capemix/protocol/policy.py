@@ -1,0 +1,86 @@
+"""What a site agrees to, decided before any row is read: from the plan and the public schema."""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import dataclass, fields
+from typing import Any
+
+from capemix.errors import InputError
+from capemix.guarantee import Status
+from capemix.plan import Accountant, Plan
+
+
+@dataclass(frozen=True)
+class Policy:
+    """Limits that a site's owner sets. The site works the guarantee out itself, from the plan.
+
+    ``total_epsilon`` is over all runs, epsilons added up. ``columns`` and ``classes`` list what
+    may be used; None allows any. Gaussian masks are a claim about real numbers, so they must be
+    allowed by name.
+    """
+
+    max_epsilon: float = 1.0
+    max_delta: float = 1e-5
+    total_epsilon: float = 1.0
+    least_sites: int = 4
+    least_colluding: int = 1
+    columns: tuple[str, ...] | None = None
+    classes: tuple[str | int, ...] | None = None
+    real_arithmetic: bool = False
+
+    def __post_init__(self) -> None:
+        for name in ("max_epsilon", "max_delta", "total_epsilon"):
+            value = getattr(self, name)
+            if not isinstance(value, (int, float)) or not math.isfinite(value) or value <= 0:
+                raise InputError(
+                    f"policy {name}", "must be a positive number", value=value, fix="set a limit"
+                )
+
+    @classmethod
+    def from_json(cls, text: str) -> Policy:
+        try:
+            found = json.loads(text)
+            known = {field.name for field in fields(cls)}
+            if not isinstance(found, dict) or not set(found) <= known:
+                raise ValueError
+            for name in ("columns", "classes"):
+                if found.get(name) is not None:
+                    found[name] = tuple(found[name])
+            return cls(**found)
+        except (ValueError, TypeError, RecursionError) as error:
+            if isinstance(error, InputError):
+                raise
+            raise InputError(
+                "policy", "is not a policy file", fix="start from the template"
+            ) from None
+
+    def declines(self, plan: Plan, schema: dict[str, Any], spent: float) -> str | None:
+        """Why this plan is declined, or None. ``spent`` is the epsilon of earlier runs."""
+        if plan.accountant is not Accountant.SOUND:
+            return "the plan is not accounted soundly"
+        guarantee = plan.guarantee()
+        allowed = {Status.GUARANTEE}
+        if self.real_arithmetic:
+            allowed.add(Status.REAL_ARITHMETIC)
+        if guarantee.epsilon is None or guarantee.status not in allowed:
+            return f"the plan gives {guarantee.status}"
+        if guarantee.epsilon > self.max_epsilon:
+            return f"epsilon {guarantee.epsilon:.4g} is above {self.max_epsilon:.4g} a run"
+        if guarantee.delta > self.max_delta:
+            return f"delta {guarantee.delta:.3g} is above {self.max_delta:.3g}"
+        if spent + guarantee.epsilon > self.total_epsilon:
+            return f"the budget of {self.total_epsilon:.4g} in all would be overspent"
+        if plan.federation.sites < self.least_sites:
+            return f"{plan.federation.sites} sites are fewer than {self.least_sites}"
+        if plan.federation.colluding < self.least_colluding:
+            return f"fewer than {self.least_colluding} colluding sites are tolerated"
+        columns = schema.get("features")
+        if not isinstance(columns, list) or len(columns) != plan.mixing.width:
+            return "the schema does not name the plan's columns"
+        if self.columns is not None and not set(map(str, columns)) <= set(self.columns):
+            return "the plan asks for columns that are not allowed"
+        if self.classes is not None and not set(plan.classes) <= set(self.classes):
+            return "the plan asks for classes that are not allowed"
+        return None

@@ -1,0 +1,244 @@
+"""The site's agent: over a real socket, under a policy, with a budget, against a hostile relay."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from capemix.agent import (
+    Agent,
+    Holdings,
+    Spending,
+    ask,
+    load_identity,
+    new_identity,
+    rows_for,
+    serve,
+)
+from capemix.data import LabeledRows, partition
+from capemix.engines.local import run_local
+from capemix.errors import InputError
+from capemix.plan import Plan, make_plan
+from capemix.protocol.agreement import public_bytes
+from capemix.protocol.coordinator import Run
+from capemix.protocol.policy import Policy
+from capemix.protocol.roster import Member, Roster
+from capemix.protocol.wire import ProtocolError
+from capemix.randomness.source import SeededSource
+from conftest import Capemix
+
+SITES = 4
+SCHEMA = {"features": ["a", "b"], "label": "y", "image_shape": None}
+
+
+def some_rows() -> LabeledRows:
+    rng = np.random.default_rng(0)
+    return LabeledRows(
+        features=rng.random((200, 2)),
+        labels=(np.arange(200) % 2).astype(np.int64),
+        classes=("no", "yes"),
+        feature_names=("a", "b"),
+    )
+
+
+def a_plan(**changed: Any) -> Plan:
+    asked: dict[str, Any] = {
+        "width": 2,
+        "class_sizes": (100, 100),
+        "samples": 20,
+        "mixture": 10,
+        "classes": ("no", "yes"),
+        "scheme": "cape",
+        "sites": SITES,
+        "colluding": 1,
+        "dropouts": 1,
+    }
+    epsilon = changed.pop("epsilon", 0.9)
+    return make_plan(**{**asked, **changed}).calibrate(epsilon)
+
+
+@pytest.fixture
+def keys(tmp_path: Path) -> dict[str, Any]:
+    names = ["coordinator", *(f"site{s}" for s in range(SITES))]
+    loaded = {name: load_identity(new_identity(name, tmp_path / "keys")[0]) for name in names}
+    members = [Member(name, public_bytes(key)) for name, key in loaded.items()]
+    return {**loaded, "roster": Roster(members[0], tuple(members[1:]))}
+
+
+def holdings(keys: dict[str, Any], number: int, folder: Path, **changed: Any) -> Holdings:
+    parts = partition(some_rows(), SITES, "stratified", seed=0)
+    kept: dict[str, Any] = {
+        "number": number,
+        "identity": keys[f"site{number}"],
+        "roster": keys["roster"],
+        "policy": Policy(),
+        "rows": parts[number],
+        "spending": Spending(folder / f"{number}.spent"),
+        "test_seed": 7,
+    }
+    return Holdings(**{**kept, **changed})
+
+
+@pytest.fixture
+def sockets(keys: dict[str, Any], tmp_path: Path) -> Iterator[list[Path]]:
+    servers = []
+    for number in range(SITES):
+        server = serve(holdings(keys, number, tmp_path), tmp_path / f"{number}.sock")
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        servers.append(server)
+    yield [tmp_path / f"{number}.sock" for number in range(SITES)]
+    for server in servers:
+        server.shutdown()
+        server.server_close()
+
+
+def drive(run: Run, sockets: list[Path]) -> np.ndarray:
+    while run.round is not None:
+        for site, raw in list(run.requests()):
+            try:
+                run.receive(site, ask(sockets[site], raw))
+            except ProtocolError as error:
+                run.receive(site, str(error).encode())
+        run.close()
+    return np.asarray(run.release_sums())
+
+
+def a_run(keys: dict[str, Any], plan: Plan, folder: Path, run: int = 1) -> Run:
+    spool = folder / "spool"
+    spool.mkdir(exist_ok=True)
+    return Run(plan, SCHEMA, keys["roster"], keys["coordinator"], run.to_bytes(16, "big"), spool)
+
+
+def test_agents_over_sockets_give_the_local_release(
+    keys: dict[str, Any], sockets: list[Path], tmp_path: Path
+) -> None:
+    plan = a_plan()
+    run = a_run(keys, plan, tmp_path)
+    found = drive(run, sockets)
+    assert run.included == (0, 1, 2, 3)
+    assert run.seeded
+    local = run_local(
+        plan, partition(some_rows(), SITES, "stratified", seed=0), source=SeededSource(7)
+    )
+    assert found.astype(np.float64).tobytes() == local.features.tobytes()
+    for number in range(SITES):
+        assert Spending(tmp_path / f"{number}.spent").total() == pytest.approx(0.9, rel=1e-3)
+    about = json.loads(ask(sockets[2], b""))
+    assert about == {"site": 2, "name": "site2", "roster": keys["roster"].digest().hex()}
+
+
+def test_the_total_budget_ends_the_second_run(
+    keys: dict[str, Any], sockets: list[Path], tmp_path: Path
+) -> None:
+    drive(a_run(keys, a_plan(), tmp_path, 1), sockets)
+    with pytest.raises(ProtocolError, match="overspent"):
+        drive(a_run(keys, a_plan(), tmp_path, 2), sockets)
+
+
+def test_a_hostile_relay_can_lose_messages_and_nothing_else(
+    keys: dict[str, Any], sockets: list[Path], tmp_path: Path
+) -> None:
+    run = a_run(keys, a_plan(), tmp_path)
+    requests = dict(run.requests())
+    first = ask(sockets[0], requests[0])
+    assert b"accept" in first
+    for again in (requests[0], b"rows, please\n", b"{}\n", requests[0][:-1], b"x" * 100):
+        with pytest.raises(ProtocolError):
+            ask(sockets[0], again)
+    assert not Spending(tmp_path / "0.spent").total()  # no upload was ever made
+    assert (tmp_path / "0.sock").stat().st_mode & 0o077 == 0
+
+
+def test_what_an_agent_says_before_the_upload_does_not_depend_on_its_rows(
+    keys: dict[str, Any], tmp_path: Path
+) -> None:
+    said = []
+    rows = some_rows()
+    empty = rows.take(np.array([], dtype=np.int64))
+    for mine in (rows, empty):
+        agent = Agent(holdings(keys, 0, tmp_path, rows=mine))
+        run = a_run(keys, a_plan(), tmp_path)
+        said.append(agent.answer(dict(run.requests())[0]))
+    assert said[0] == said[1]
+
+
+@pytest.mark.parametrize(
+    ("policy", "plan", "says"),
+    [
+        (Policy(max_epsilon=0.5), {}, "above 0.5 a run"),
+        (Policy(max_delta=1e-9), {}, "delta"),
+        (Policy(total_epsilon=0.1), {}, "overspent"),
+        (Policy(least_sites=5), {}, "fewer than 5"),
+        (Policy(least_colluding=2), {}, "colluding"),
+        (Policy(columns=("a",)), {}, "columns"),
+        (Policy(classes=("no",)), {}, "classes"),
+        (Policy(), {"masks": "gaussian"}, "real-arithmetic"),
+        (Policy(), {"accountant": "paper"}, "soundly"),
+        (Policy(), {"epsilon": float("inf")}, "no privacy"),
+        (Policy(), {}, None),
+        (Policy(real_arithmetic=True), {"masks": "gaussian"}, None),
+    ],
+)
+def test_a_policy_declines_for_a_reason(
+    policy: Policy, plan: dict[str, Any], says: str | None
+) -> None:
+    reason = policy.declines(a_plan(**plan), SCHEMA, 0.0)
+    if says is None:
+        assert reason is None
+    else:
+        assert reason is not None
+        assert says in reason
+
+
+def test_a_policy_file_is_checked() -> None:
+    assert Policy.from_json('{"max_epsilon": 2, "columns": ["a"]}').columns == ("a",)
+    for text in ("", "[]", '{"max_epsilon": -1}', '{"unknown": 1}', '{"max_epsilon": "lots"}'):
+        with pytest.raises(InputError):
+            Policy.from_json(text)
+
+
+def test_rows_of_other_classes_are_dropped_and_columns_put_in_order() -> None:
+    rows = LabeledRows(
+        features=np.array([[1.0, 2.0, 3.0], [4.0, 5.0, 6.0], [7.0, 8.0, 9.0]]),
+        labels=np.array([0, 1, 2]),
+        classes=("maybe", "yes", "no"),
+        feature_names=("c", "b", "a"),
+    )
+    used = rows_for(rows, a_plan(), ("a", "b"))
+    assert used.features.tolist() == [[6.0, 5.0], [9.0, 8.0]]
+    assert used.labels.tolist() == [1, 0]
+
+
+def test_keys_are_made_once_and_kept_private(capemix: Capemix, tmp_path: Path) -> None:
+    made = capemix("keygen", "--name", "clinic", "--out", tmp_path, "--json").json
+    assert (tmp_path / "clinic.key").stat().st_mode & 0o077 == 0
+    assert public_bytes(load_identity(tmp_path / "clinic.key")).hex() == made["identity"]
+    assert capemix("keygen", "--name", "clinic", "--out", tmp_path).code == 2
+    assert capemix("keygen", "--name", "../x", "--out", tmp_path).code == 2
+    with pytest.raises(InputError, match="key file"):
+        load_identity(tmp_path / "clinic.json")
+
+
+def test_a_site_looks_at_its_own_rows_before_it_joins(capemix: Capemix, tmp_path: Path) -> None:
+    plan = tmp_path / "plan.json"
+    plan.write_text(json.dumps({"plan": a_plan().as_json(), "schema": SCHEMA}))
+    table = tmp_path / "rows.csv"
+    table.write_text("a,b,y\n" + "0.1,0.2,yes\n0.3,0.4,no\n0.5,0.6,unsure\n" * 5)
+    words = ["site", "check", "--data", table, "--label", "y", "--plan", plan]
+    assert capemix(*words, "--json").json == {
+        "rows": 15,
+        "used": 10,
+        "classes": {"no": 5, "yes": 5},
+    }
+    table.write_text("a,y\n" + "0.1,yes\n0.3,no\n" * 5)
+    ran = capemix(*words)
+    assert ran.code == 2
+    assert "lack a column (got b)" in ran.err
+    plan.write_text("{}")
+    assert capemix(*words).code == 2
