@@ -1,0 +1,1 @@
+"""Flower as the engine: messages travel by it, and nothing else does. Needs ``capemix[flower]``."""

@@ -1,0 +1,254 @@
+"""The coordinator inside Flower: it drives a `Run` over the network and writes the release.
+
+What happens is known from one file, ``OUT.outcome.json``, written anew after every round: Flower's
+own exit codes do not say.
+"""
+
+from __future__ import annotations
+
+import json
+import secrets
+import tempfile
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from logging import INFO
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+from flwr.app import Context
+from flwr.common import log
+from flwr.serverapp import Grid, ServerApp
+
+from capemix.agent import load_identity
+from capemix.data.rows import LabeledRows
+from capemix.engines.flower.envelope import Refused
+from capemix.engines.flower.exchange import exchange
+from capemix.engines.flower.files import (
+    ENDED,
+    RELEASED,
+    Outcome,
+    describe_round,
+    listed,
+    read_plan_file,
+)
+from capemix.errors import CapemixError, InputError
+from capemix.plan import Plan
+from capemix.protocol.coordinator import Run
+from capemix.protocol.roster import Roster
+from capemix.protocol.wire import ProtocolError
+from capemix.release import Release, check_output
+
+_POLL: Final = 1.0
+_HELLO_SECONDS: Final = 30.0
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What the run config says. Paths are on the coordinator's host, and absolute."""
+
+    plan: Path
+    roster: Path
+    identity: Path
+    out: Path
+    wait_seconds: float
+    round_seconds: float
+    seeded: bool
+
+    @classmethod
+    def from_config(cls, config: Mapping[str, Any]) -> Settings:
+        def path(key: str) -> Path:
+            found = Path(str(config.get(key, "")))
+            if not found.is_absolute():
+                raise InputError(
+                    f"run config {key}", "must be an absolute path", value=found, fix="give one"
+                )
+            return found
+
+        def seconds(key: str) -> float:
+            try:
+                found = float(config[key])
+            except (KeyError, TypeError, ValueError):
+                found = 0.0
+            if not 0 < found < 1e6:
+                raise InputError(
+                    f"run config {key}", "must be seconds", value=config.get(key), fix="try 600.0"
+                )
+            return found
+
+        return cls(
+            plan=path("plan"),
+            roster=path("roster"),
+            identity=path("identity"),
+            out=path("out"),
+            wait_seconds=seconds("wait-seconds"),
+            round_seconds=seconds("round-seconds"),
+            seeded=config.get("seeded") is True,
+        )
+
+
+def server_app() -> ServerApp:
+    """The app of the SuperLink."""
+    app = ServerApp()
+    app.main()(main)
+    return app
+
+
+def main(grid: Grid, context: Context) -> None:
+    """One run: a release, or a reason; either way an outcome."""
+    settings = Settings.from_config(context.run_config)
+    outcome = Outcome()
+    outcome.write(settings.out)
+    try:
+        _conduct(grid, settings, outcome)
+    except BaseException as error:
+        known = isinstance(error, CapemixError)
+        outcome.status = ENDED
+        outcome.reason = str(error) if known else f"it broke off: {type(error).__name__}"
+        outcome.write(settings.out)
+        _say(f"ended, nothing released: {outcome.reason}")
+        raise
+    outcome.write(settings.out)
+    _say(f"released to {settings.out}; sites in: {listed(outcome.included)}")
+
+
+def _conduct(grid: Grid, settings: Settings, outcome: Outcome) -> None:
+    check_output(settings.out)
+    plan, schema = read_plan_file(settings.plan)
+    roster = Roster.from_json(settings.roster.read_text())
+    if len(roster.sites) != plan.federation.sites:
+        raise InputError(
+            "roster",
+            f"must have the plan's {plan.federation.sites} sites",
+            value=len(roster.sites),
+            fix="bring the two in line",
+        )
+    settings.out.parent.mkdir(parents=True, exist_ok=True)
+    identity = load_identity(settings.identity)
+    node_of = find_sites(grid, plan, roster, settings.wait_seconds, outcome)
+    with tempfile.TemporaryDirectory(
+        prefix=f".{settings.out.name}.spool.", dir=settings.out.parent
+    ) as spool:
+        run = Run(plan, schema, roster, identity, secrets.token_bytes(16), Path(spool))
+        try:
+            while run.round is not None:
+                _one_round(grid, run, node_of, settings.round_seconds, outcome)
+                outcome.write(settings.out)
+        finally:
+            for site, why in sorted(run.lost.items()):
+                outcome.lost.setdefault(str(site), why)
+        _say("taking the masks off")
+        means = run.release_sums()
+        outcome.included = list(run.included)
+    release = Release.from_means(
+        plan, means, plan.guarantee(seeded=settings.seeded), schema_of=no_rows(plan, schema)
+    )
+    release.save(settings.out)
+    outcome.status = RELEASED
+
+
+def find_sites(
+    grid: Grid, plan: Plan, roster: Roster, seconds: float, outcome: Outcome
+) -> dict[int, int]:
+    """Which node speaks for which site: each is asked, and what it says later must be signed.
+
+    Waits for all sites; once time is up, for as many as the plan needs. A node that does not
+    answer yet, or whose agent is not up, is asked again.
+    """
+    end = time.monotonic() + seconds
+    sites = len(roster.sites)
+    node_of: dict[int, int] = {}
+    strangers: set[int] = set()
+    _say(f"waiting for {sites} sites")
+    while len(node_of) < sites and (left := end - time.monotonic()) > 0:
+        new = sorted(set(grid.get_node_ids()) - strangers - set(node_of.values()))
+        for node, reply in exchange(grid, ((n, b"") for n in new), min(_HELLO_SECONDS, left)):
+            if isinstance(reply, Refused):
+                outcome.nodes_left_out[str(node)] = str(reply)
+                continue
+            site = _site_of(reply, roster)
+            if isinstance(site, str):
+                strangers.add(node)
+                outcome.nodes_left_out[str(node)] = site
+                _say(f"node {node} is left out: {site}")
+                continue
+            if site in node_of:
+                raise ProtocolError(f"two nodes say that they are site {site}")
+            node_of[site] = node
+            outcome.nodes_left_out.pop(str(node), None)
+            _say(f"site {site} ({roster.sites[site].name}) is here")
+        time.sleep(_POLL)
+    needed = sites - plan.federation.dropouts
+    if len(node_of) < needed:
+        raise ProtocolError(f"{len(node_of)} sites came; {needed} of {sites} are needed")
+    return node_of
+
+
+def _site_of(reply: bytes, roster: Roster) -> int | str:
+    """The site that a node speaks for, or why it is none of ours."""
+    try:
+        found = json.loads(reply)
+        site, digest = found["site"], found["roster"]
+    except (ValueError, KeyError, TypeError, RecursionError):
+        return "its agent does not say who it is"
+    if digest != roster.digest().hex():
+        return "its agent has another roster"
+    if type(site) is not int or not 0 <= site < len(roster.sites):
+        return "its agent has no place in the roster"
+    return site
+
+
+def _one_round(
+    grid: Grid, run: Run, node_of: Mapping[int, int], seconds: float, outcome: Outcome
+) -> None:
+    """Ask every site, hand on what comes, and close the round when all have answered or time is
+    up."""
+    started, before = time.monotonic(), set(run.lost)
+    site_of = {node: site for site, node in node_of.items()}
+    requests = [(node_of[site], raw) for site, raw in run.requests() if site in node_of]
+    received = answered = 0
+    for node, reply in exchange(grid, requests, seconds):
+        site = site_of[node]
+        if isinstance(reply, Refused):
+            outcome.lost.setdefault(str(site), f"refused in round {run.round}: {reply}")
+            continue
+        answered += 1
+        received += len(reply)
+        run.receive(site, reply)
+    done: dict[str, Any] = {
+        "round": run.round,
+        "answered": answered,
+        "bytes_out": sum(len(raw) for _, raw in requests),
+        "bytes_in": received,
+    }
+    try:
+        run.close()
+    finally:
+        done["lost"] = sorted(set(run.lost) - before)
+        done["seconds"] = round(time.monotonic() - started, 3)
+        outcome.rounds.append(done)
+        _say(describe_round(done))
+
+
+def no_rows(plan: Plan, schema: Mapping[str, Any]) -> LabeledRows:
+    """The public schema in the shape that a release takes it from."""
+    try:
+        names = tuple(str(name) for name in schema["features"])
+        shape = schema.get("image_shape")
+        return LabeledRows(
+            features=np.empty((0, len(names))),
+            labels=np.empty(0, dtype=np.int64),
+            classes=plan.classes,
+            feature_names=names,
+            label_name=str(schema["label"]),
+            image_shape=(int(shape[0]), int(shape[1])) if shape else None,
+        )
+    except (KeyError, TypeError, IndexError):
+        raise InputError(
+            "schema", "needs features, a label and an image_shape", fix="write it again"
+        ) from None
+
+
+def _say(text: str) -> None:
+    log(INFO, "capemix: %s", text)

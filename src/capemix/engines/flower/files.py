@@ -1,0 +1,99 @@
+"""The files that a federation passes around: a plan with its schema, and what came of a run."""
+
+from __future__ import annotations
+
+import json
+import os
+import tempfile
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+from capemix.errors import InputError
+from capemix.plan import Plan, plan_from_json
+
+RUNNING: Final = "running"
+RELEASED: Final = "released"
+ENDED: Final = "ended"
+"""Without a release."""
+
+
+def plan_text(plan: Plan, schema: dict[str, Any]) -> str:
+    """What the coordinator proposes, and each site can read before it joins."""
+    return json.dumps({"plan": plan.as_json(), "schema": schema}, indent=2) + "\n"
+
+
+def read_plan_file(path: Path) -> tuple[Plan, dict[str, Any]]:
+    try:
+        found = json.loads(path.read_text())
+        proposed, schema = found["plan"], found["schema"]
+        if not isinstance(proposed, dict) or not isinstance(schema, dict):
+            raise TypeError
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
+        raise InputError(
+            "plan file",
+            "does not hold a plan and a schema",
+            value=path,
+            fix="write it with capemix federate plan",
+        ) from None
+    plan = plan_from_json(proposed)
+    if plan.noise is None or not plan.federation.masked:
+        raise InputError(
+            "plan file", "must hold a calibrated cape plan", value=path, fix="write it again"
+        )
+    return plan, schema
+
+
+@dataclass
+class Outcome:
+    """What comes of a run, for the coordinator's people: it lies beside the release, not in it."""
+
+    status: str = RUNNING
+    reason: str | None = None
+    included: list[int] = field(default_factory=list)
+    lost: dict[str, str] = field(default_factory=dict)
+    nodes_left_out: dict[str, str] = field(default_factory=dict)
+    rounds: list[dict[str, Any]] = field(default_factory=list)
+
+    @staticmethod
+    def path(out: Path) -> Path:
+        return out.with_name(f"{out.name}.outcome.json")
+
+    def write(self, out: Path) -> None:
+        write_whole(self.path(out), json.dumps(vars(self), indent=2) + "\n")
+
+    @classmethod
+    def read(cls, out: Path) -> Outcome | None:
+        try:
+            return cls(**json.loads(cls.path(out).read_text()))
+        except (OSError, ValueError, TypeError):
+            return None
+
+
+def describe_round(done: dict[str, Any]) -> str:
+    """A line of progress."""
+    return (
+        f"round {done['round']}: {done['answered']} sites in, lost: {listed(done['lost'])},"
+        f" {_size(done['bytes_out'])} out, {_size(done['bytes_in'])} in, {done['seconds']:.1f} s"
+    )
+
+
+def listed(sites: list[int]) -> str:
+    return ", ".join(map(str, sites)) or "none"
+
+
+def _size(count: int) -> str:
+    return f"{count / 1e6:.1f} MB" if count >= 1e5 else f"{count / 1e3:.1f} kB"
+
+
+def write_whole(path: Path, text: str) -> None:
+    """All of it or nothing."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    handle, partial = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
+    try:
+        with os.fdopen(handle, "w") as file:
+            file.write(text)
+        Path(partial).replace(path)
+    except BaseException:
+        Path(partial).unlink(missing_ok=True)
+        raise

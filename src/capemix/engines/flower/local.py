@@ -1,0 +1,349 @@
+"""A whole federation on one machine, as it would be on many: agents, a SuperLink with TLS, and
+SuperNodes that prove who they are. Everything listens on loopback, and everything is stopped."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import socket
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+
+from capemix.agent import new_identity
+from capemix.data.rows import LabeledRows
+from capemix.engines.flower.app_folder import run_config, write_app
+from capemix.engines.flower.credentials import ServerFiles, loopback_certificate, node_key
+from capemix.engines.flower.files import ENDED, RUNNING, Outcome, plan_text
+from capemix.engines.flower.processes import (
+    Child,
+    ChildError,
+    Processes,
+    terminate_as_interrupt,
+    wait_until,
+)
+from capemix.engines.flower.relay import AGENT_SOCKET
+from capemix.errors import InputError
+from capemix.plan import Plan
+from capemix.protocol.roster import Roster
+from capemix.protocol.wire import ProtocolError
+from capemix.release import check_output
+
+HOST: Final = "127.0.0.1"
+LINK: Final = "trial"
+"""What Flower's own configuration calls this SuperLink."""
+
+_START_SECONDS: Final = 90.0
+_COMMAND_SECONDS: Final = 60.0
+_LIST_EVERY: Final = 20.0
+_POLL: Final = 0.2
+_LONGEST_SOCKET: Final = 100
+_CAPEMIX: Final = "from capemix.cli import main; main()"
+
+Watch = Callable[[Outcome, Mapping[int, int]], None]
+"""Called when there is news: the outcome so far, and the process id of each site's SuperNode."""
+
+
+def schema_of(rows: LabeledRows) -> dict[str, Any]:
+    """The public schema, as a plan file holds it."""
+    return {
+        "features": list(rows.feature_names),
+        "label": rows.label_name,
+        "image_shape": list(rows.image_shape) if rows.image_shape else None,
+    }
+
+
+def run_on_loopback(
+    plan: Plan,
+    sites: Sequence[LabeledRows],
+    out: Path,
+    *,
+    test_seed: int | None = None,
+    round_seconds: float = 120.0,
+    logs: Path | None = None,
+    watch: Watch | None = None,
+) -> Outcome:
+    """Carry out a calibrated plan; the release is in ``out`` afterwards.
+
+    `ProtocolError` if the run ended without a release, `ChildError` if a process failed. All that
+    is needed lies in a private folder that is gone in the end; ``logs`` keeps what the processes
+    said.
+    """
+    check_output(out)
+    if len(sites) != plan.federation.sites:
+        raise InputError(
+            "sites",
+            f"must be {plan.federation.sites} for this plan",
+            value=len(sites),
+            fix="repartition",
+        )
+    with ExitStack() as stack:
+        stack.enter_context(terminate_as_interrupt())
+        work = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="capemix-")))
+        if len(str(work / "agent-000.socket")) > _LONGEST_SOCKET:
+            raise InputError(
+                "TMPDIR", "is too long a path for a socket", value=work.parent, fix="shorten it"
+            )
+        kept = work / "logs" if logs is None else logs
+        kept.mkdir(parents=True, exist_ok=True)
+        trial = _Trial(plan, work, round_seconds, test_seed)
+        trial.prepare(sites)
+        processes = stack.enter_context(Processes(kept, _environment(work)))
+        outcome = trial.run(processes, watch)
+        _hand_over(trial.release, out)
+    return outcome
+
+
+@dataclass(frozen=True)
+class _Trial:
+    plan: Plan
+    work: Path
+    round_seconds: float
+    test_seed: int | None
+
+    @property
+    def release(self) -> Path:
+        return self.work / "release"
+
+    @property
+    def _numbers(self) -> range:
+        return range(self.plan.federation.sites)
+
+    def _socket(self, site: int) -> Path:
+        return self.work / f"agent-{site}.socket"
+
+    # -- files -----------------------------------------------------------------------------------
+
+    def prepare(self, sites: Sequence[LabeledRows]) -> None:
+        """Every site's rows and identity, the roster, a policy, the plan and the app."""
+        keys = self.work / "keys"
+        names = ["coordinator", *(f"site-{s}" for s in self._numbers)]
+        members = [json.loads(new_identity(name, keys)[1].read_text()) for name in names]
+        roster = json.dumps({"coordinator": members[0], "sites": members[1:]})
+        (self.work / "roster.json").write_text(json.dumps(Roster.from_json(roster).as_json()))
+        (self.work / "policy.json").write_text(json.dumps(_permissive(self.plan)))
+        (self.work / "plan.json").write_text(plan_text(self.plan, schema_of(sites[0])))
+        for site, rows in enumerate(sites):
+            _write_rows(rows, self._data(site, rows.image_shape is not None))
+        config = run_config(
+            plan=self.work / "plan.json",
+            roster=self.work / "roster.json",
+            identity=keys / "coordinator.key",
+            out=self.release,
+            wait_seconds=_START_SECONDS,
+            round_seconds=self.round_seconds,
+            seeded=self.test_seed is not None,
+        )
+        write_app(self.work / "app", config)
+
+    def _data(self, site: int, images: bool) -> Path:
+        return self.work / f"rows-{site}{'.npz' if images else '.parquet'}"
+
+    # -- processes -------------------------------------------------------------------------------
+
+    def run(self, processes: Processes, watch: Watch | None) -> Outcome:
+        port = _free_port()
+        server = loopback_certificate(self.work)
+        self._flower_config(port, server)
+        link = self._start_link(processes, port, server)
+        agents = [self._start_agent(processes, site) for site in self._numbers]
+        wait_until(lambda: not link.alive or _listens(port), _START_SECONDS, "no SuperLink came up")
+        processes.check([link])
+        nodes = {s: self._start_node(processes, s, port, server) for s in self._numbers}
+        for site, agent in enumerate(agents):
+            socket_ = self._socket(site)
+            wait_until(
+                lambda agent=agent, path=socket_: not agent.alive or path.exists(),  # type: ignore[misc]
+                _START_SECONDS,
+                f"the agent of site {site} does not listen",
+            )
+        processes.check(agents)
+        started = json.loads(
+            processes.run(
+                "flwr-run",
+                [_tool("flwr"), "run", self.work / "app", LINK, "--format", "json"],
+                _COMMAND_SECONDS,
+            )
+        )
+        if not started.get("success"):
+            raise ChildError("Flower did not start the run")
+        return self._follow(processes, link, nodes, str(started["run-id"]), watch)
+
+    def _flower_config(self, port: int, server: ServerFiles) -> None:
+        home = self.work / "flwr"
+        home.mkdir()
+        (home / "config.toml").write_text(
+            f'[superlink]\ndefault = "{LINK}"\n\n[superlink.{LINK}]\naddress = "{HOST}:{port}"\n'
+            f"root-certificates = {json.dumps(str(server.authority))}\n"
+        )
+
+    def _start_link(self, processes: Processes, port: int, server: ServerFiles) -> Child:
+        command = [_tool("flower-superlink"), "--host", HOST, "--port", str(port)]
+        command += ["--ssl-ca-certfile", server.authority, "--ssl-certfile", server.certificate]
+        command += ["--ssl-keyfile", server.key, "--enable-supernode-auth"]
+        command += ["--disable-runtime-dependency-installation"]
+        return processes.start("superlink", command)
+
+    def _start_agent(self, processes: Processes, site: int) -> Child:
+        images = self._data(site, True).exists()
+        label = json.loads((self.work / "plan.json").read_text())["schema"]["label"]
+        command: list[str | Path] = [sys.executable, "-c", _CAPEMIX, "site", "serve"]
+        command += ["--number", str(site), "--identity", self.work / "keys" / f"site-{site}.key"]
+        command += ["--roster", self.work / "roster.json", "--policy", self.work / "policy.json"]
+        command += ["--data", self._data(site, images), "--label", label]
+        command += ["--socket", self._socket(site)]
+        if self.test_seed is not None:
+            command += ["--test-seed", str(self.test_seed)]
+        return processes.start(f"agent-{site}", command)
+
+    def _start_node(self, processes: Processes, site: int, port: int, server: ServerFiles) -> Child:
+        private, public = node_key(self.work, f"node-{site}")
+        processes.run(
+            f"register-{site}",
+            [_tool("flwr"), "supernode", "register", public, LINK],
+            _COMMAND_SECONDS,
+        )
+        command = [_tool("flower-supernode"), "--superlink", f"{HOST}:{port}"]
+        command += ["--root-certificates", server.authority]
+        command += ["--auth-supernode-private-key", private]
+        command += ["--host", HOST, "--port", str(_free_port())]
+        command += ["--node-config", f"{AGENT_SOCKET}={json.dumps(str(self._socket(site)))}"]
+        return processes.start(f"supernode-{site}", command)
+
+    def _follow(
+        self,
+        processes: Processes,
+        link: Child,
+        nodes: Mapping[int, Child],
+        run_id: str,
+        watch: Watch | None,
+    ) -> Outcome:
+        """Until the run is over: by the coordinator's own word, and by Flower's."""
+        pids = {site: node.pid for site, node in nodes.items()}
+        end = time.monotonic() + _START_SECONDS + 8 * (self.round_seconds + 30.0)
+        next_look = time.monotonic() + _LIST_EVERY
+        seen: Outcome | None = None
+        while True:
+            found = Outcome.read(self.release)
+            if found is not None and found != seen:
+                seen = found
+                if watch is not None:
+                    watch(found, pids)
+            if found is not None and found.status != RUNNING:
+                break
+            processes.check([link])
+            if time.monotonic() > end:
+                raise ChildError("the run takes too long")
+            if time.monotonic() > next_look:
+                status = self._status(processes, run_id)
+                if status.startswith("finished"):
+                    found = Outcome.read(self.release)
+                    break
+                next_look = time.monotonic() + _LIST_EVERY
+            time.sleep(_POLL)
+        if found is None or found.status == RUNNING:
+            raise ChildError(f"the run broke off:\n{link.tail()}")
+        if found.status == ENDED:
+            lost = "".join(f"\n  site {site}: {why}" for site, why in found.lost.items())
+            raise ProtocolError(f"the run ended and nothing was released: {found.reason}{lost}")
+        return found
+
+    def _status(self, processes: Processes, run_id: str) -> str:
+        command = [_tool("flwr"), "list", LINK, "--run-id", run_id, "--format", "json"]
+        found = json.loads(processes.run("flwr-list", command, _COMMAND_SECONDS))
+        return str(found["runs"][0]["status"])
+
+
+# -- small things ----------------------------------------------------------------------------------
+
+
+def _permissive(plan: Plan) -> dict[str, Any]:
+    """A policy for a trial: just what this plan asks for."""
+    guarantee = plan.guarantee()
+    if guarantee.epsilon is None:
+        raise InputError("--epsilon", "must be finite", fix="a site agrees to no less")
+    return {
+        "max_epsilon": guarantee.epsilon,
+        "max_delta": guarantee.delta,
+        "total_epsilon": guarantee.epsilon,
+        "least_sites": 1,
+        "least_colluding": 0,
+        "real_arithmetic": True,
+    }
+
+
+def _write_rows(rows: LabeledRows, path: Path) -> None:
+    labels = np.array(rows.classes)[rows.labels]
+    if rows.image_shape is not None:
+        images = rows.features.reshape(-1, *rows.image_shape)
+        arrays: dict[str, Any] = {"X": images, rows.label_name: labels}
+        np.savez(path, **arrays)
+        return
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    columns: dict[str, Any] = dict(zip(rows.feature_names, rows.features.T, strict=True))
+    pq.write_table(pa.table({**columns, rows.label_name: labels}), path)
+
+
+def _hand_over(made: Path, out: Path) -> None:
+    """Copy the release and its outcome to where they were asked for: whole, by one rename each."""
+    out = check_output(out)
+    out.parent.mkdir(parents=True, exist_ok=True)
+    partial = Path(tempfile.mkdtemp(prefix=f".{out.name}.", dir=out.parent))
+    try:
+        shutil.copytree(made, partial, dirs_exist_ok=True)
+        if out.exists():
+            out.rmdir()
+        partial.rename(out)
+    except BaseException:
+        shutil.rmtree(partial, ignore_errors=True)
+        raise
+    found = Outcome.read(made)
+    if found is not None:
+        found.write(out)
+
+
+def _environment(work: Path) -> dict[str, str]:
+    programs = str(Path(sys.executable).parent)
+    own = {
+        "FLWR_HOME": str(work / "flwr"),
+        "FLWR_TELEMETRY_ENABLED": "0",
+        "FLWR_DISABLE_UPDATE_CHECK": "1",
+        "FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION": "1",
+        "NO_PROXY": f"{HOST},localhost",
+        "no_proxy": f"{HOST},localhost",
+        "PYTHONUNBUFFERED": "1",
+        "TMPDIR": str(work),
+        "PATH": programs + os.pathsep + os.environ.get("PATH", os.defpath),
+    }
+    return {**os.environ, **own}
+
+
+def _tool(name: str) -> str | Path:
+    found = shutil.which(name, path=str(Path(sys.executable).parent)) or shutil.which(name)
+    if found is None:
+        raise InputError(name, "is not installed", fix="pip install 'capemix[flower]'")
+    return found
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind((HOST, 0))
+        return int(probe.getsockname()[1])
+
+
+def _listens(port: int) -> bool:
+    try:
+        with socket.create_connection((HOST, port), timeout=1.0):
+            return True
+    except OSError:
+        return False

@@ -1,0 +1,68 @@
+"""What runs at a site inside Flower: a relay between the network and the site's agent.
+
+Whoever submits a run ships the code that runs here, so this process holds no row, no key and no
+policy: it passes bytes to the agent's socket and the answer back. A hostile relay can lose
+messages; it cannot read a row.
+"""
+
+from __future__ import annotations
+
+import socket
+from typing import Final
+
+from flwr.app import Context, Message
+from flwr.clientapp import ClientApp
+
+from capemix.engines.flower.envelope import QUERY, Refused, pack, pack_refusal, unpack
+
+AGENT_SOCKET: Final = "agent-socket"
+"""The key of a SuperNode's ``--node-config`` that says where the agent listens."""
+
+_SECONDS: Final = 600.0
+_BUFFER: Final = 1 << 20
+
+
+def ask_agent(path: str, raw: bytes) -> bytes:
+    """One question, one answer; `Refused` if the agent says no or cannot be reached."""
+    try:
+        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as stream:
+            stream.settimeout(_SECONDS)
+            stream.connect(path)
+            stream.sendall(len(raw).to_bytes(8, "big"))
+            stream.sendall(raw)
+            status = _read(stream, 1)
+            reply = _read(stream, int.from_bytes(_read(stream, 8), "big"))
+    except OSError as error:
+        raise Refused(f"the agent cannot be reached: {error.strerror or error}") from None
+    if status != b"\0":
+        raise Refused(reply.decode("utf-8", "replace"))
+    return reply
+
+
+def _read(stream: socket.socket, count: int) -> bytes:
+    found = bytearray()
+    while len(found) < count:
+        part = stream.recv(min(_BUFFER, count - len(found)))
+        if not part:
+            raise Refused("the agent ended the connection")
+        found += part
+    return bytes(found)
+
+
+def relay(message: Message, context: Context) -> Message:
+    """Pass a request to the agent; pass on what it says."""
+    path = context.node_config.get(AGENT_SOCKET)
+    try:
+        if not isinstance(path, str):
+            raise Refused(f"the SuperNode's --node-config has no {AGENT_SOCKET}")
+        content = pack(ask_agent(path, unpack(message.content)))
+    except Refused as refused:
+        content = pack_refusal(str(refused))
+    return Message(content, reply_to=message)
+
+
+def client_app() -> ClientApp:
+    """The app of a SuperNode."""
+    app = ClientApp()
+    app.query(QUERY)(relay)
+    return app
