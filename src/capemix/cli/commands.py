@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from capemix.cli import options as opt
+from capemix.cli.federate import federate
 from capemix.cli.site import keygen, site
 from capemix.errors import InputError
 
@@ -29,6 +30,7 @@ app = typer.Typer(
 
 app.command()(keygen)
 app.add_typer(site, name="site")
+app.add_typer(federate, name="federate")
 
 
 @app.callback(invoke_without_command=True)

@@ -5,8 +5,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from dataclasses import fields
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
+
+from capemix.engines.flower.files import plan_text
+from capemix.errors import InputError
+from capemix.plan import Plan
+from capemix.protocol.policy import Policy
 
 PACKAGE: Final = "capemix_run"
 
@@ -62,8 +68,7 @@ def run_config(
     out: Path,
     wait_seconds: float = 600.0,
     round_seconds: float = 600.0,
-    seeded: bool = False,
-) -> dict[str, str | float | bool]:
+) -> dict[str, str | float]:
     """What `coordinator_app.Settings` reads."""
     return {
         "plan": str(plan.absolute()),
@@ -72,16 +77,47 @@ def run_config(
         "out": str(out.absolute()),
         "wait-seconds": float(wait_seconds),
         "round-seconds": float(round_seconds),
-        "seeded": seeded,
     }
 
 
-def write_app(folder: Path, config: Mapping[str, str | float | bool]) -> None:
+def write_app(folder: Path, config: Mapping[str, str | float]) -> None:
     package = folder / PACKAGE
     package.mkdir(parents=True)
-    # A JSON string, number or truth value is the same in TOML.
+    # A JSON string or number is the same in TOML.
     lines = [f"{key} = {json.dumps(value, ensure_ascii=False)}\n" for key, value in config.items()]
     (folder / "pyproject.toml").write_text(_PYPROJECT + "".join(lines))
     (package / "__init__.py").write_text('"""A capemix federation on Flower."""\n')
     (package / "server_app.py").write_text(_SERVER)
     (package / "client_app.py").write_text(_CLIENT)
+
+
+def write_federation(folder: Path, plan: Plan, schema: dict[str, Any]) -> list[Path]:
+    """What a coordinator starts from: the plan, the app, and templates for the others to fill in.
+
+    The app is in a folder of its own, so that nothing else is shipped.
+    """
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        raise InputError(
+            "DIR", "is in use", value=folder, fix="name a folder that is absent or empty"
+        )
+    folder.mkdir(parents=True, exist_ok=True)
+    proposed, roster, policy = (folder / f"{n}.json" for n in ("plan", "roster", "policy"))
+    proposed.write_text(plan_text(plan, schema))
+    blank = {"name": "", "identity": ""}
+    sites = [{**blank, "name": f"site-{s}"} for s in range(plan.federation.sites)]
+    members = {"coordinator": {**blank, "name": "coordinator"}, "sites": sites}
+    roster.write_text(json.dumps(members, indent=2) + "\n")
+    limits = {
+        **{f.name: getattr(Policy(), f.name) for f in fields(Policy)},
+        "columns": schema["features"],
+        "classes": list(plan.classes),
+    }
+    policy.write_text(json.dumps(limits, indent=2) + "\n")
+    config = run_config(
+        plan=proposed,
+        roster=roster,
+        identity=folder / "coordinator.key",
+        out=folder / "release",
+    )
+    write_app(folder / "app", config)
+    return [proposed, roster, policy, folder / "app"]

@@ -54,7 +54,6 @@ class Settings:
     out: Path
     wait_seconds: float
     round_seconds: float
-    seeded: bool
 
     @classmethod
     def from_config(cls, config: Mapping[str, Any]) -> Settings:
@@ -84,7 +83,6 @@ class Settings:
             out=path("out"),
             wait_seconds=seconds("wait-seconds"),
             round_seconds=seconds("round-seconds"),
-            seeded=config.get("seeded") is True,
         )
 
 
@@ -140,9 +138,9 @@ def _conduct(grid: Grid, settings: Settings, outcome: Outcome) -> None:
                 outcome.lost.setdefault(str(site), why)
         _say("taking the masks off")
         means = run.release_sums()
-        outcome.included = list(run.included)
+        outcome.included, seeded = list(run.included), run.seeded
     release = Release.from_means(
-        plan, means, plan.guarantee(seeded=settings.seeded), schema_of=no_rows(plan, schema)
+        plan, means, plan.guarantee(seeded=seeded), schema_of=no_rows(plan, schema)
     )
     release.save(settings.out)
     outcome.status = RELEASED

@@ -140,7 +140,6 @@ class _Trial:
             out=self.release,
             wait_seconds=_START_SECONDS,
             round_seconds=self.round_seconds,
-            seeded=self.test_seed is not None,
         )
         write_app(self.work / "app", config)
 
