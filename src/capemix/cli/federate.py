@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json as json_
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -90,6 +91,55 @@ def plan(
 
 
 @federate.command()
+def roster(
+    coordinator: Annotated[Path, typer.Option(help="The coordinator's NAME.json, of keygen.")],
+    site: Annotated[list[Path], typer.Option(help="A site's NAME.json; one for each, in order.")],
+    out: Annotated[Path, typer.Option(help="The file to write, for example roster.json.")],
+    json: opt.Json = False,
+) -> None:
+    """Put the members' public keys together, in the order that numbers the sites."""
+    from capemix.protocol.roster import Roster
+
+    def member(path: Path) -> Any:
+        try:
+            return json_.loads(path.read_text())
+        except (OSError, ValueError, RecursionError):
+            raise InputError(
+                "member", "cannot be read", value=path, fix="name the NAME.json of keygen"
+            ) from None
+
+    found = {"coordinator": member(coordinator), "sites": [member(path) for path in site]}
+    made = Roster.from_json(json_.dumps(found))
+    try:
+        out.write_text(json_.dumps(made.as_json(), indent=2) + "\n")
+    except OSError:
+        raise InputError("--out", "cannot be written", value=out, fix="name a file") from None
+    _show_digest(made.digest().hex(), json)
+
+
+@federate.command()
+def digest(
+    roster: Annotated[Path, typer.Argument(metavar="ROSTER", help="roster.json.")],
+    json: opt.Json = False,
+) -> None:
+    """What members compare with each other, by voice: the same roster has the same digest."""
+    from capemix.protocol.roster import Roster
+
+    try:
+        text = roster.read_text()
+    except (OSError, ValueError):
+        raise InputError("ROSTER", "cannot be read", value=roster, fix="name a file") from None
+    _show_digest(Roster.from_json(text).digest().hex(), json)
+
+
+def _show_digest(found: str, as_json: bool) -> None:
+    if as_json:
+        print(json_.dumps({"digest": found}))
+    else:
+        print("roster " + " ".join(found[at : at + 4] for at in range(0, len(found), 4)))
+
+
+@federate.command()
 def init(
     folder: Annotated[Path, typer.Argument(metavar="DIR", help="Absent or empty.")],
     plan: Annotated[Path, typer.Option(help="plan.json, of `capemix federate plan`.")],
@@ -105,7 +155,9 @@ def init(
         return
     for path in written:
         print(path)
-    print("Next: fill in roster.json, put coordinator.key beside it, and see docs/federation.md.")
+    print(
+        "Next: the members' roster.json and your coordinator.key go there; see docs/federation.md."
+    )
 
 
 @federate.command()
@@ -142,6 +194,8 @@ def local(
 ) -> None:
     """A whole federation on this machine: agents, SuperLink and SuperNodes on loopback, with TLS
     and node authentication."""
+    if find_spec("flwr") is None:
+        raise InputError("flwr", "is not installed", fix="pip install 'capemix[flower]'")
     from capemix.data import open_data
     from capemix.data import partition as deal
     from capemix.engines.flower.local import run_on_loopback

@@ -1,0 +1,376 @@
+"""Flower as the engine: it carries messages, loses some, and the release is still the same."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+pytest.importorskip("flwr")
+
+from flwr.app import ConfigRecord, RecordDict
+
+from capemix.data import LabeledRows, partition
+from capemix.engines.flower import exchange as exchange_module
+from capemix.engines.flower.app_folder import write_federation
+from capemix.engines.flower.coordinator_app import Settings, find_sites, no_rows
+from capemix.engines.flower.envelope import Refused, pack, pack_refusal, unpack
+from capemix.engines.flower.files import RELEASED, Outcome, plan_text, read_plan_file
+from capemix.engines.flower.local import run_on_loopback, schema_of
+from capemix.engines.flower.processes import ChildError, Processes
+from capemix.engines.flower.relay import AGENT_SOCKET, ask_agent
+from capemix.engines.local import run_local
+from capemix.errors import InputError
+from capemix.plan import Plan, make_plan
+from capemix.protocol.roster import Member, Roster
+from capemix.protocol.wire import ProtocolError
+from capemix.randomness.source import SeededSource
+
+SEED = 7
+
+
+@pytest.fixture(scope="module")
+def rows() -> LabeledRows:
+    rng = np.random.default_rng(0)
+    return LabeledRows(
+        features=rng.normal(size=(240, 6)),
+        labels=(np.arange(240) % 3).astype(np.int64),
+        classes=("high", "low", "none"),
+        feature_names=tuple("abcdef"),
+        label_name="risk",
+    )
+
+
+@pytest.fixture(scope="module")
+def plan(rows: LabeledRows) -> Plan:
+    return make_plan(
+        width=rows.width,
+        classes=rows.classes,
+        class_sizes=(80, 80, 80),
+        samples=60,
+        mixture=8,
+        scheme="cape",
+        sites=4,
+        colluding=1,
+        dropouts=1,
+    ).calibrate(5.0)
+
+
+# -- a federation of processes --------------------------------------------------------------------
+
+
+def test_a_node_killed_between_upload_and_unmask_changes_nothing(
+    rows: LabeledRows, plan: Plan, tmp_path: Path
+) -> None:
+    """Four SuperNodes over TLS with node authentication; the bytes are the in-process run's."""
+    parts = partition(rows, 4, "stratified", seed=SEED)
+    killed: list[int] = []
+
+    def kill(outcome: Outcome, nodes: Mapping[int, int]) -> None:
+        if not killed and outcome.rounds and outcome.rounds[-1]["round"] == "upload":
+            os.kill(nodes[2], signal.SIGKILL)
+            killed.append(nodes[2])
+
+    outcome = run_on_loopback(
+        plan, parts, tmp_path / "out", test_seed=SEED, round_seconds=60.0, watch=kill
+    )
+    assert killed
+    assert outcome.status == RELEASED
+    assert outcome.included == [0, 1, 2, 3]
+    assert set(outcome.lost) == {"2"}
+    assert [done["answered"] for done in outcome.rounds][:4] == [4, 4, 4, 4]
+    assert outcome.rounds[-1]["answered"] == 3
+    run_local(plan, parts, source=SeededSource(SEED)).save(tmp_path / "local")
+    for name in ("synthetic.parquet", "manifest.json"):
+        assert (tmp_path / "out" / name).read_bytes() == (tmp_path / "local" / name).read_bytes()
+    assert Outcome.read(tmp_path / "out") == outcome
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["local", "out", "out.outcome.json"]
+
+
+@pytest.fixture
+def short_folder() -> Iterator[Path]:
+    """A socket's path is short, and a test's folder is not."""
+    folder = Path(tempfile.mkdtemp(prefix="cm-", dir="/tmp"))
+    yield folder
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+def processes_with(text: str) -> list[int]:
+    found = []
+    for path in Path("/proc").glob("[0-9]*/environ"):
+        with contextlib.suppress(OSError):
+            if text.encode() in path.read_bytes():
+                found.append(int(path.parent.name))
+    return found
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_an_interrupt_stops_everything_that_was_started(
+    short_folder: Path, tmp_path: Path, number: signal.Signals
+) -> None:
+    command = [sys.executable, "-c", "from capemix.cli import main; main()", "federate", "local"]
+    command += ["--sites", "2", "--samples", "100", "--out", str(tmp_path / "out")]
+    command += ["--logs", str(tmp_path / "logs")]
+    process = subprocess.Popen(
+        command,
+        env={**os.environ, "TMPDIR": str(short_folder)},
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
+    )
+    try:
+        end = time.monotonic() + 90
+        while not (tmp_path / "logs" / "supernode-0.log").exists():
+            assert process.poll() is None
+            assert time.monotonic() < end
+            time.sleep(0.1)
+        assert processes_with(f"FLWR_HOME={short_folder}")
+        process.send_signal(number)
+        assert process.wait(timeout=40) != 0
+    finally:
+        process.kill()
+        process.wait()
+    assert processes_with(f"FLWR_HOME={short_folder}") == []
+    assert list(short_folder.iterdir()) == []
+    assert not (tmp_path / "out").exists()
+
+
+def test_children_end_even_if_they_will_not(tmp_path: Path) -> None:
+    stubborn = "import signal, time; signal.signal(15, signal.SIG_IGN); print(1); time.sleep(600)"
+    with Processes(tmp_path, os.environ) as processes:
+        child = processes.start("stubborn", [sys.executable, "-u", "-c", stubborn])
+        end = time.monotonic() + 20
+        while not child.output and time.monotonic() < end:
+            time.sleep(0.05)
+        assert child.alive
+    assert child.process.returncode == -signal.SIGKILL
+    with Processes(tmp_path, os.environ) as processes:
+        with pytest.raises(ChildError, match="failed"):
+            processes.run("bad", [sys.executable, "-c", "raise SystemExit(3)"], 20.0)
+        assert processes.run("good", [sys.executable, "-c", "print(5)"], 20.0) == "5\n"
+        with pytest.raises(ChildError, match="too long"):
+            processes.run("slow", [sys.executable, "-c", "import time; time.sleep(60)"], 0.3)
+
+
+def test_what_cannot_be_run_is_refused_first(rows: LabeledRows, plan: Plan, tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="must be 4"):
+        run_on_loopback(plan, [rows], tmp_path / "out")
+    (tmp_path / "used").mkdir()
+    (tmp_path / "used" / "file").touch()
+    with pytest.raises(InputError, match="in use"):
+        run_on_loopback(plan, [rows] * 4, tmp_path / "used")
+
+
+# -- the relay ------------------------------------------------------------------------------------
+
+
+def test_bytes_come_back_as_they_were() -> None:
+    for raw in (b"", b"x", bytes(range(256)) * 999):
+        assert unpack(pack(raw)) == raw
+    with pytest.raises(Refused, match="not today"):
+        unpack(pack_refusal("not today"))
+    for content in (RecordDict(), RecordDict({"message": ConfigRecord({"bytes": 1})})):
+        with pytest.raises(Refused, match="not a message"):
+            unpack(content)
+
+
+@contextlib.contextmanager
+def an_agent(path: Path, reply: bytes) -> Iterator[list[bytes]]:
+    """Answers one connection with these bytes."""
+    seen: list[bytes] = []
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as server:
+        server.bind(str(path))
+        server.listen()
+        server.settimeout(20)
+
+        def answer() -> None:
+            stream, _ = server.accept()
+            with stream:
+                stream.settimeout(20)
+                length = int.from_bytes(stream.recv(8, socket.MSG_WAITALL), "big")
+                seen.append(stream.recv(length, socket.MSG_WAITALL) if length else b"")
+                stream.sendall(reply)
+
+        thread = threading.Thread(target=answer)
+        thread.start()
+        yield seen
+        thread.join(20)
+
+
+def framed(status: int, reply: bytes) -> bytes:
+    return bytes([status]) + len(reply).to_bytes(8, "big") + reply
+
+
+def test_the_relay_passes_bytes_on_and_a_refusal_back(short_folder: Path) -> None:
+    with an_agent(short_folder / "a", framed(0, b"yes")) as seen:
+        assert ask_agent(str(short_folder / "a"), b"please") == b"yes"
+    assert seen == [b"please"]
+    with (
+        an_agent(short_folder / "b", framed(1, b"no")),
+        pytest.raises(Refused, match="no"),
+    ):
+        ask_agent(str(short_folder / "b"), b"please")
+    with (
+        an_agent(short_folder / "c", framed(0, b"cut short")[:-2]),
+        pytest.raises(Refused, match="ended the connection"),
+    ):
+        ask_agent(str(short_folder / "c"), b"")
+    with pytest.raises(Refused, match="cannot be reached"):
+        ask_agent(str(short_folder / "nobody"), b"")
+    assert AGENT_SOCKET == "agent-socket"
+
+
+def test_the_relay_loads_nothing_that_holds_rows() -> None:
+    code = (
+        "import sys, capemix.engines.flower.relay;"
+        "print([m for m in sys.modules if m.startswith('capemix.')])"
+    )
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    loaded = set(eval(ran.stdout))
+    assert loaded == {
+        "capemix.engines",
+        "capemix.engines.flower",
+        "capemix.engines.flower.envelope",
+        "capemix.engines.flower.relay",
+    }
+
+
+# -- the coordinator's side, with a network made of this test --------------------------------------
+
+
+class FakeGrid:
+    """Answers as told: bytes, a refusal, an error, or never."""
+
+    def __init__(self, answers: dict[int, bytes | Refused | int | None]) -> None:
+        self.answers = answers
+        self.sent: dict[str, int] = {}
+
+    def get_node_ids(self) -> Iterable[int]:
+        return list(self.answers)
+
+    def push_messages(self, messages: Iterable[Any]) -> Iterable[str]:
+        ids = []
+        for message in messages:
+            ids.append(f"m{len(self.sent)}")
+            self.sent[ids[-1]] = message.metadata.dst_node_id
+        return ids
+
+    def pull_messages(self, ids: Iterable[str]) -> Iterable[Any]:
+        for sent in ids:
+            answer = self.answers[self.sent[sent]]
+            if answer is None:
+                continue
+            error = SimpleNamespace(code=answer) if isinstance(answer, int) else None
+            content = None
+            if isinstance(answer, bytes):
+                content = pack(answer)
+            elif isinstance(answer, Refused):
+                content = pack_refusal(str(answer))
+            yield SimpleNamespace(error=error, content=content, has_error=lambda e=error: bool(e))
+
+
+@pytest.fixture
+def no_task(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Flower's own messages can only be made inside one of its tasks."""
+
+    def message(_content: Any, *, dst_node_id: int, **_more: Any) -> Any:
+        return SimpleNamespace(metadata=SimpleNamespace(dst_node_id=dst_node_id))
+
+    monkeypatch.setattr(exchange_module, "Message", message)
+
+
+@pytest.mark.usefixtures("no_task")
+def test_the_silent_the_refusing_and_the_dead_hold_nobody_up() -> None:
+    grid: Any = FakeGrid({5: b"five", 6: Refused("no"), 7: 3, 8: None})
+    started = time.monotonic()
+    found = dict(exchange_module.exchange(grid, [(node, b"?") for node in (5, 6, 7, 8)], 0.6))
+    assert 0.5 < time.monotonic() - started < 5
+    assert found[5] == b"five"
+    assert isinstance(found[6], Refused)
+    assert isinstance(found[7], Refused)
+    assert 8 not in found
+
+
+def a_roster() -> Roster:
+    members = [Member(f"m{n}", bytes([n]) * 32) for n in range(5)]
+    return Roster(members[0], tuple(members[1:]))
+
+
+def hello(site: Any, roster: Roster) -> bytes:
+    return json.dumps({"site": site, "name": "x", "roster": roster.digest().hex()}).encode()
+
+
+@pytest.mark.usefixtures("no_task")
+def test_nodes_are_matched_to_sites_and_strangers_left_out(plan: Plan) -> None:
+    roster = a_roster()
+    nodes: dict[int, Any] = {100 + s: hello(s, roster) for s in (0, 1, 2)}
+    other = Roster(roster.coordinator, roster.sites[::-1])
+    strange = {200: hello(3, other), 201: b"{}", 202: hello(7, roster), 203: b"\xff"}
+    outcome = Outcome()
+    grid: Any = FakeGrid({**nodes, **strange, 204: Refused("agent is down")})
+    assert find_sites(grid, plan, roster, 1.5, outcome) == {0: 100, 1: 101, 2: 102}
+    assert set(outcome.nodes_left_out) == {"200", "201", "202", "203", "204"}
+    with pytest.raises(ProtocolError, match="2 sites came; 3 of 4"):
+        find_sites(FakeGrid(dict(list(nodes.items())[:2])), plan, roster, 0.5, Outcome())  # type: ignore[arg-type]
+    twice: Any = FakeGrid({**nodes, 300: hello(1, roster)})
+    with pytest.raises(ProtocolError, match="two nodes"):
+        find_sites(twice, plan, roster, 1.0, Outcome())
+
+
+# -- files -----------------------------------------------------------------------------------------
+
+
+def test_a_plan_file_comes_back_and_a_bad_one_is_refused(
+    plan: Plan, rows: LabeledRows, tmp_path: Path
+) -> None:
+    path = tmp_path / "plan.json"
+    path.write_text(plan_text(plan, schema_of(rows)))
+    found, schema = read_plan_file(path)
+    assert found == plan
+    empty = no_rows(found, schema)
+    assert (empty.feature_names, empty.label_name) == (rows.feature_names, "risk")
+    assert len(empty) == 0
+    for text in ("", "[]", "{}", '{"plan": 1, "schema": {}}', '{"plan": {}, "schema": {}}'):
+        path.write_text(text)
+        with pytest.raises(InputError):
+            read_plan_file(path)
+    for broken in ({}, {"features": 3, "label": "x"}, {"features": ["a"]}):
+        with pytest.raises(InputError):
+            no_rows(plan, broken)
+
+
+def test_init_writes_an_app_that_flower_can_read(
+    plan: Plan, rows: LabeledRows, tmp_path: Path
+) -> None:
+    import tomllib
+
+    write_federation(tmp_path / "fed", plan, schema_of(rows))
+    app = tomllib.loads((tmp_path / "fed" / "app" / "pyproject.toml").read_text())["tool"]["flwr"]
+    settings = Settings.from_config(app["app"]["config"])
+    assert settings.plan == tmp_path / "fed" / "plan.json"
+    assert read_plan_file(settings.plan)[0] == plan
+    for component in app["app"]["components"].values():
+        module, _, name = component.partition(":")
+        source = tmp_path / "fed" / "app" / (module.replace(".", "/") + ".py")
+        assert f"{name} = " in source.read_text()
+    assert not list((tmp_path / "fed" / "app").rglob("*.json"))
+    with pytest.raises(InputError, match="in use"):
+        write_federation(tmp_path / "fed", plan, schema_of(rows))
+    for change in ({"out": "relative"}, {"round-seconds": 0.0}, {"wait-seconds": "soon"}):
+        with pytest.raises(InputError):
+            Settings.from_config({**app["app"]["config"], **change})
