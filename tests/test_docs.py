@@ -172,16 +172,15 @@ def words_of(line: str) -> list[str]:
 def command_problems(text: str) -> list[str]:
     """Commands that are unknown, and options that their command does not have."""
     group = typer.main.get_command(app)
-    commands = group.commands  # type: ignore[attr-defined]
     found = []
     for line in shown_commands(text):
         words = words_of(line)
-        known = group
-        if words and not words[0].startswith("-"):
-            known = commands.get(words[0])
-            if known is None:
-                found.append(f"{line}: {words[0]}")
-                continue
+        known, path = group, list(words)
+        while hasattr(known, "commands") and path and not path[0].startswith("-"):
+            known = known.commands.get(path.pop(0))
+        if known is None:
+            found.append(f"{line}: {' '.join(words[: len(words) - len(path)])}")
+            continue
         options = {"--help"}
         for parameter in known.params:
             options |= {*parameter.opts, *parameter.secondary_opts}

@@ -87,7 +87,7 @@ def test_a_node_killed_between_upload_and_unmask_changes_nothing(
             killed.append(nodes[2])
 
     outcome = run_on_loopback(
-        plan, parts, tmp_path / "out", test_seed=SEED, round_seconds=60.0, watch=kill
+        plan, parts, tmp_path / "out", test_seed=SEED, round_seconds=40.0, watch=kill
     )
     assert killed
     assert outcome.status == RELEASED
