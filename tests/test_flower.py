@@ -40,6 +40,7 @@ from capemix.plan import Plan, make_plan
 from capemix.protocol.roster import Member, Roster
 from capemix.protocol.wire import ProtocolError
 from capemix.randomness.source import SeededSource
+from conftest import Capemix
 
 SEED = 7
 
@@ -327,9 +328,10 @@ def test_nodes_are_matched_to_sites_and_strangers_left_out(plan: Plan) -> None:
     assert set(outcome.nodes_left_out) == {"200", "201", "202", "203", "204"}
     with pytest.raises(ProtocolError, match="2 sites came; 3 of 4"):
         find_sites(FakeGrid(dict(list(nodes.items())[:2])), plan, roster, 0.5, Outcome())  # type: ignore[arg-type]
+    outcome = Outcome()
     twice: Any = FakeGrid({**nodes, 300: hello(1, roster)})
-    with pytest.raises(ProtocolError, match="two nodes"):
-        find_sites(twice, plan, roster, 1.0, Outcome())
+    assert find_sites(twice, plan, roster, 1.0, outcome)[1] == 101
+    assert "here already" in outcome.nodes_left_out["300"]
 
 
 # -- files -----------------------------------------------------------------------------------------
@@ -374,3 +376,31 @@ def test_init_writes_an_app_that_flower_can_read(
     for change in ({"out": "relative"}, {"round-seconds": 0.0}, {"wait-seconds": "soon"}):
         with pytest.raises(InputError):
             Settings.from_config({**app["app"]["config"], **change})
+
+
+def test_the_coordinators_commands(capemix: Capemix, tmp_path: Path) -> None:
+    members = []
+    for name in ("coordinator", "a", "b", "c"):
+        members.append(capemix("keygen", "--name", name, "--out", tmp_path, "--json").json)
+    sites = [word for m in members[1:] for word in ("--site", m["public"])]
+    out = tmp_path / "roster.json"
+    words = ("--coordinator", members[0]["public"], *sites, "--out", out)
+    made = capemix("federate", "roster", *words, "--json").json
+    assert capemix("federate", "digest", out, "--json").json == made
+    assert capemix("federate", "digest", out).out.split()[1] == made["digest"][:4]
+    again = capemix("federate", "roster", *words[:-2], *words[2:4], "--out", out)
+    assert again.code == 2
+    assert "twice" in again.err
+    proposal = ("federate", "plan", "--epsilon", 3, "--sites", 3, "--label", "y", "--samples", 20)
+    proposal += ("--classes", "0,1", "--class-sizes", 90, "--out", tmp_path / "plan.json")
+    for features, width in (("a,b,c", 3), ("4x5", 20)):
+        assert capemix(*proposal, "--features", features, "--json").json["epsilon"] <= 3
+        plan, schema = read_plan_file(tmp_path / "plan.json")
+        assert plan.classes == (0, 1)
+        assert plan.mixing.width == len(schema["features"]) == width
+    assert schema["image_shape"] == [4, 5]
+    folder = tmp_path / "fed"
+    found = capemix("federate", "init", folder, "--plan", tmp_path / "plan.json", "--json").json
+    assert all(Path(path).exists() for path in found["files"])
+    for bad in (("--features", "a,a"), ("--features", "a,b", "--public-range", "low,high")):
+        assert capemix(*proposal, *bad).code == 2

@@ -149,7 +149,8 @@ def _conduct(grid: Grid, settings: Settings, outcome: Outcome) -> None:
 def find_sites(
     grid: Grid, plan: Plan, roster: Roster, seconds: float, outcome: Outcome
 ) -> dict[int, int]:
-    """Which node speaks for which site: each is asked, and what it says later must be signed.
+    """Which node speaks for which site: each is asked, and what it says later must be signed, so
+    that a node which lies here costs a site's place in the run at most.
 
     Waits for all sites; once time is up, for as many as the plan needs. A node that does not
     answer yet, or whose agent is not up, is asked again.
@@ -166,13 +167,13 @@ def find_sites(
                 outcome.nodes_left_out[str(node)] = str(reply)
                 continue
             site = _site_of(reply, roster)
+            if isinstance(site, int) and site in node_of:
+                site = f"it says that it is site {site}, which is here already"
             if isinstance(site, str):
                 strangers.add(node)
                 outcome.nodes_left_out[str(node)] = site
                 _say(f"node {node} is left out: {site}")
                 continue
-            if site in node_of:
-                raise ProtocolError(f"two nodes say that they are site {site}")
             node_of[site] = node
             outcome.nodes_left_out.pop(str(node), None)
             _say(f"site {site} ({roster.sites[site].name}) is here")
