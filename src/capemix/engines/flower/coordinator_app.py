@@ -41,7 +41,7 @@ from capemix.protocol.wire import ProtocolError
 from capemix.release import Release, check_output
 
 _POLL: Final = 1.0
-_HELLO_SECONDS: Final = 30.0
+_HELLO_SECONDS: Final = 60.0
 
 
 @dataclass(frozen=True)

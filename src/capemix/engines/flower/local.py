@@ -117,6 +117,11 @@ class _Trial:
     def _numbers(self) -> range:
         return range(self.plan.federation.sites)
 
+    @property
+    def _wait_seconds(self) -> float:
+        """All nodes start on the same cores."""
+        return _START_SECONDS + 10.0 * self.plan.federation.sites
+
     def _socket(self, site: int) -> Path:
         return self.work / f"agent-{site}.socket"
 
@@ -138,7 +143,7 @@ class _Trial:
             roster=self.work / "roster.json",
             identity=keys / "coordinator.key",
             out=self.release,
-            wait_seconds=_START_SECONDS,
+            wait_seconds=self._wait_seconds,
             round_seconds=self.round_seconds,
         )
         write_app(self.work / "app", config)
@@ -227,7 +232,7 @@ class _Trial:
     ) -> Outcome:
         """Until the run is over: by the coordinator's own word, and by Flower's."""
         pids = {site: node.pid for site, node in nodes.items()}
-        end = time.monotonic() + _START_SECONDS + 8 * (self.round_seconds + 30.0)
+        end = time.monotonic() + self._wait_seconds + 8 * (self.round_seconds + 30.0)
         next_look = time.monotonic() + _LIST_EVERY
         seen: Outcome | None = None
         while True:
