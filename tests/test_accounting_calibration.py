@@ -41,9 +41,9 @@ def fixed_size(noise: float) -> float:
 def test_accounting_and_calibration_undo_each_other(
     account: Callable[[float], float], target: float
 ) -> None:
-    begin = time.perf_counter()
+    begin = time.process_time()
     noise = smallest_noise(account, target)
-    assert time.perf_counter() - begin < 5
+    assert time.process_time() - begin < 5
     assert account(noise) <= target
     assert account(noise) == pytest.approx(target, rel=1e-3)
     assert smallest_noise(account, account(2 * noise)) == pytest.approx(2 * noise, rel=1e-3)

@@ -280,9 +280,9 @@ def test_loss_noise_of_the_checked_settings(
 @pytest.mark.parametrize("relation", [ADD_REMOVE, REPLACE_ONE])
 def test_loss_is_quick_pessimistic_and_close_to_a_finer_one(relation: Relation) -> None:
     groups = [group(6000, 64)]
-    begin = time.perf_counter()
+    begin = time.process_time()
     ours = epsilon_pld(groups, 0.74, DELTA, relation)
-    assert time.perf_counter() - begin < 3
+    assert time.process_time() - begin < 3
     name = "ADD_OR_REMOVE_ONE" if relation is ADD_REMOVE else "REPLACE_ONE"
     fine = from_gaussian_mechanism(
         0.74,

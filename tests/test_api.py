@@ -77,11 +77,44 @@ def test_a_plan_of_ones_own() -> None:
     ).calibrate(8.0)
     release = synthesize(plan, partition(train, 5, "iid", seed=0))
     assert len(release) == 50
-    assert release.guarantee == plan.guarantee()
+    assert release.guarantee == plan.guarantee(one_process=True)
+    assert "one process" in " ".join(release.guarantee.assumptions)
     with pytest.raises(InputError, match="sites"):
         synthesize(plan, partition(train, 4, "iid", seed=0))
     with pytest.raises(InputError, match="calibrate"):
         synthesize(make_plan(width=64, class_sizes=(140,) * 10, samples=50, mixture=16), train)
+
+
+def test_rows_that_do_not_fit_the_plan_are_refused() -> None:
+    train = open_data("digits").train
+    for changed in ({"width": 63}, {"width": 65}):
+        plan = make_plan(
+            **{"width": 64, "class_sizes": (140,) * 10, "samples": 20, "mixture": 8, **changed},
+            noise=0.1,
+        )
+        with pytest.raises(InputError, match="columns"):
+            synthesize(plan, train)
+    plan = make_plan(width=64, class_sizes=(140,) * 9, samples=20, mixture=8, noise=0.1)
+    with pytest.raises(InputError, match="classes"):
+        synthesize(plan, train)
+    X, y = blobs()
+    with pytest.raises(InputError, match="class"):
+        Synthesizer(class_sizes=(100, 100), mixture=4).fit(X, y)
+
+
+def test_fixed_size_selection_needs_the_rows_that_were_declared() -> None:
+    train = open_data("digits").train
+    asked = {"width": 64, "samples": 20, "mixture": 8, "selection": "fixed-size", "noise": 0.1}
+    assert len(synthesize(make_plan(class_sizes=(140,) * 10, **asked), train)) == 20
+    with pytest.raises(InputError, match="fewer rows"):
+        synthesize(make_plan(class_sizes=(145,) * 10, **asked), train)
+
+
+def test_paid_class_sizes_keep_the_relation() -> None:
+    X, y = blobs()
+    fitted = Synthesizer(5.0, mixture=8, samples=30, relation="replace-one").fit(X, y)
+    assert fitted.guarantee_.relation is Relation.REPLACE_ONE
+    assert fitted.guarantee_.epsilon == pytest.approx(5.0, rel=1e-3)
 
 
 def test_noise_takes_a_source_of_the_right_type_only() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import resource
 import shutil
 import subprocess
 import sys
@@ -72,9 +73,9 @@ def test_calibrate_gives_the_sound_values(
         1,
         "--json",
     ]
-    start = time.perf_counter()
+    start = time.process_time()
     ran = capemix("calibrate", "--epsilon", epsilon, *asked)
-    assert time.perf_counter() - start < 5
+    assert time.process_time() - start < 5
     assert ran.json["noise_multiplier"] == pytest.approx(multiplier, rel=0.01)
     assert ran.json["epsilon"] == pytest.approx(epsilon, rel=1e-3)
     assert ran.json["relation"] == "add-or-remove-one"
@@ -189,9 +190,17 @@ def test_the_manifest_holds_nothing_private(capemix: Capemix, tmp_path: Path) ->
     manifest = json.loads(text)
     assert set(manifest) == {"format", "guarantee", "plan", "schema", "versions", "sha256"}
     assert "people" not in text  # not even the name of the file
-    assert "137" not in text
+    assert not any(found == 137 for found in every_number(manifest))
     assert manifest["guarantee"]["epsilon"] == pytest.approx(5, rel=1e-3)
     assert set(manifest["sha256"]) == {"synthetic.parquet"}
+
+
+def every_number(found: object) -> list[float]:
+    if isinstance(found, dict):
+        return [n for value in found.values() for n in every_number(value)]
+    if isinstance(found, list):
+        return [n for value in found for n in every_number(value)]
+    return [found] if isinstance(found, (int, float)) else []
 
 
 def test_undeclared_class_sizes_are_paid_for(capemix: Capemix, tmp_path: Path) -> None:
@@ -350,6 +359,8 @@ def test_a_bad_file_is_one_sentence_and_leaves_nothing(
         (["--class-sizes", "many"], "--class-sizes"),
         (["--data", "no-such-thing"], "no-such-thing"),
         (["--normalise", "site-zscore"], "normalise"),
+        (["--scheme", "cape", "--sites", 10, "--peers", 3], "--peers"),
+        (["--scheme", "cape", "--sites", 10, "--peers", 2], "--peers"),
     ],
 )
 def test_a_bad_value_is_one_sentence_and_leaves_nothing(
@@ -408,6 +419,13 @@ def test_a_used_or_unwritable_folder_is_refused_and_untouched(
         assert_one_sentence(ran.code, ran.out, ran.err, "--out")
 
 
+def test_a_link_to_an_empty_folder_is_that_folder(capemix: Capemix, tmp_path: Path) -> None:
+    (tmp_path / "real").mkdir()
+    (tmp_path / "link").symlink_to(tmp_path / "real")
+    assert capemix(*small(), "--out", tmp_path / "link").code == 0
+    assert (tmp_path / "real" / "manifest.json").exists()
+
+
 def test_a_refused_run_does_not_even_make_the_parent_folder(
     capemix: Capemix, tmp_path: Path
 ) -> None:
@@ -442,7 +460,12 @@ def test_a_changed_release_is_noticed(capemix: Capemix, tmp_path: Path) -> None:
 
 
 def test_unknown_choices_and_options_exit_with_2(capemix: Capemix, tmp_path: Path) -> None:
-    for words in (["--scheme", "magic"], ["--accountant", "trust-me"], ["--frobnicate"]):
+    for words in (
+        ["--scheme", "magic"],
+        ["--normalise", "foo"],
+        ["--accountant", "trust-me"],
+        ["--frobnicate"],
+    ):
         assert capemix(*small(*words), "--out", tmp_path / "r").code == 2
 
 
@@ -466,10 +489,12 @@ def test_every_command_explains_itself_and_has_json(capemix: Capemix) -> None:
 def test_help_starts_in_half_a_second() -> None:
     command = [sys.executable, "-c", "from capemix.cli import main; main()", "--help"]
     best = 10.0
-    for _ in range(3):
-        start = time.perf_counter()
+    for _ in range(3):  # processor time, so that a busy machine does not count
+        before = resource.getrusage(resource.RUSAGE_CHILDREN)
         subprocess.run(command, check=True, capture_output=True, env=os.environ)
-        best = min(best, time.perf_counter() - start)
+        after = resource.getrusage(resource.RUSAGE_CHILDREN)
+        spent = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+        best = min(best, spent)
     assert best < 0.5
 
 

@@ -575,7 +575,7 @@ def test_pairwise_noise_grows_with_the_square_of_the_sites(
     for peers in (None, 4):
         for sites in (8, 16):
             expanded = 0
-            plan = small_plan(scheme="cape", sites=sites, samples=10, peers=peers, noise=1.0)
+            plan = small_plan(scheme="cape", sites=sites, samples=10, peers=peers, noise=0.0)
             released(plan, rows)
             numbers = 10 * WIDTH
             assert expanded == numbers * sites * (sites - 1 if peers is None else peers)
@@ -588,9 +588,10 @@ def test_a_sparse_graph_pays_for_falling_apart() -> None:
     assert chosen.federation.peers < 119
     assert 0 < chosen.federation.graph_failure() <= 1e-3 * DELTA
     assert chosen.guarantee().status is Status.GUARANTEE
-    guessed = make_plan(**asked, sites=120, peers=6)
-    assert guessed.federation.graph_failure() > DELTA
-    assert guessed.guarantee().epsilon is None
+    guessed = Federation(sites=120, colluding=chosen.federation.colluding, peers=6)
+    assert guessed.graph_failure() > DELTA
+    with pytest.raises(InputError, match="chance of failure"):
+        make_plan(**asked, sites=120, peers=6)
 
 
 # -- 11. silences ----------------------------------------------------------------------------------

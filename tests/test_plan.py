@@ -13,6 +13,7 @@ import pytest
 import capemix
 from capemix.accounting import mint
 from capemix.accounting.joint_view import complete_view_variance
+from capemix.accounting.sampled import lattice_sum_epsilon
 from capemix.errors import InputError
 from capemix.federation import Federation, Form, MaskKind, Scheme, SiteNoise, default_colluding
 from capemix.guarantee import Guarantee, Status
@@ -203,13 +204,18 @@ def test_algorithm_1_splits_its_noise_as_published() -> None:
         {"scheme": "cape", "sites": 10, "form": "algorithm1", "masks": "ring"},
         {"scheme": "cape", "sites": 10, "masks": "gaussian", "peers": 4},
         {"scheme": "magic"},
+        {"classes": (0, 1)},
+        {"classes": (0,) * 10},
+        {"mixture": 2.5},
+        {"samples": 10.5},
+        {"noise": 1e4},
         {"relation": "cousins"},
         {"scheme": "cape", "sites": 100, "form": "algorithm1"},  # 60 rows a class and site
     ],
 )
 def test_plans_that_cannot_keep_their_promise_are_refused(asked: dict[str, Any]) -> None:
     with pytest.raises(InputError):
-        a_plan(**asked)
+        _ = a_plan(**{"noise": 0.1, **asked}).query
 
 
 def test_the_paper_keeps_its_own_form_as_a_paper_claim() -> None:
@@ -294,16 +300,80 @@ def test_a_guarantee_lists_what_it_assumes() -> None:
 
 def test_an_earlier_release_adds_to_the_guarantee() -> None:
     first = a_plan(samples=100).calibrate(1.0).guarantee()
-    both = replace(a_plan(delta=2e-5), earlier=first).calibrate(2.0).guarantee()
+    both = a_plan(delta=2e-5, sizes=Coverage.PAID, earlier=first).calibrate(2.0).guarantee()
     assert both.epsilon == pytest.approx(3.0, rel=1e-3)
     assert both.delta == pytest.approx(3e-5)
 
 
 def test_guarantees_of_different_relations_do_not_compose() -> None:
     first = a_plan(samples=100).calibrate(1.0).guarantee()
-    plan = replace(a_plan(relation="replace-one", noise=0.1), earlier=first)
+    asked = {"sizes": Coverage.PAID, "earlier": first, "noise": 0.1}
     with pytest.raises(ValueError, match="compose"):
-        plan.guarantee()
+        a_plan(relation="replace-one", **asked).guarantee()
+    with pytest.raises(ValueError, match="adversaries"):
+        a_plan(scheme="cape", sites=9, colluding=5, **asked).guarantee()
+
+
+def test_the_weaker_status_of_two_releases_counts() -> None:
+    seeded = a_plan(samples=100, noise=0.1).guarantee(seeded=True)
+    later = a_plan(sizes=Coverage.PAID, earlier=seeded, noise=0.1)
+    assert later.guarantee().status is Status.SEEDED
+    masks = {"scheme": "cape", "sites": 4}
+    real = a_plan(samples=100, noise=0.1, masks="gaussian", **masks).guarantee()
+    later = a_plan(sizes=Coverage.PAID, earlier=real, noise=0.1, **masks)
+    assert later.guarantee().status is Status.REAL_ARITHMETIC
+
+
+def test_fixed_size_selection_costs_what_an_independent_accountant_says() -> None:
+    """Replace-one: a row changes by 2c, and with its noised one-hot label by sqrt(4c^2 + 2)."""
+    import dp_accounting
+    from dp_accounting import rdp
+
+    noise, mixture, draws, clip = 0.05, 64, 100, 1.5
+    for label_noise, change in ((False, 2 * clip), (True, math.sqrt(4 * clip**2 + 2))):
+        plan = a_plan(
+            selection="fixed-size",
+            samples=10 * draws,
+            clip=clip,
+            label_noise=label_noise,
+            noise=noise,
+        )
+        accountant = rdp.RdpAccountant(
+            orders=[*range(2, 65)],
+            neighboring_relation=dp_accounting.NeighboringRelation.REPLACE_ONE,
+        )
+        event = dp_accounting.SampledWithoutReplacementDpEvent(
+            6000, mixture, dp_accounting.GaussianDpEvent(mixture * noise / change)
+        )
+        accountant.compose(event, draws)
+        assert plan.guarantee().epsilon == pytest.approx(accountant.get_epsilon(1e-5), rel=1e-4)
+
+
+def test_a_coarse_lattice_pays_for_the_sum_of_discrete_gaussians() -> None:
+    plan = a_plan(scheme="cape", sites=4, samples=100, noise=0.1)
+    fine = plan._noised_sum()
+    coarse = replace(fine, site_sigma=1.2)
+    cost = {
+        name: mint.sound_epsilon(noised, 2.0, 1e-5, plan.relation)
+        for name, noised in (("fine", fine), ("coarse", coarse))
+    }
+    extra = lattice_sum_epsilon(1.2, 3, 100 * 784)
+    assert 0.1 < extra < 5
+    assert cost["coarse"] == pytest.approx(cost["fine"] + extra)
+
+
+def test_very_large_mixtures_use_the_wide_ring() -> None:
+    wide = make_plan(width=2, class_sizes=(10**7,), samples=1, mixture=10**6, noise=1e-8)
+    narrow = make_plan(width=2, class_sizes=(10**7,), samples=1, mixture=1000, noise=1e-3)
+    assert (wide.ring_bits, narrow.ring_bits) == (64, 32)
+
+
+def test_paid_sizes_need_an_earlier_release_and_only_they() -> None:
+    first = a_plan(samples=100).calibrate(1.0).guarantee()
+    with pytest.raises(InputError, match="paid"):
+        a_plan(sizes=Coverage.PAID)
+    with pytest.raises(InputError, match="paid"):
+        a_plan(earlier=first)
 
 
 def test_accounting_allows_the_error_that_the_tables_keep() -> None:

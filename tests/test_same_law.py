@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from scipy import stats
 
+from capemix.accounting.joint_view import complete_view_variance
 from capemix.api import synthesize
-from capemix.blocks import Block
+from capemix.blocks import Block, blocks
 from capemix.data import LabeledRows, partition
 from capemix.mix.select import Selected, select
-from capemix.pipeline import Coordinator, SourceDraws, prepare_site, site_share
+from capemix.pipeline import Coordinator, SourceDraws, masks_of, prepare_site, site_share
 from capemix.plan import Plan, make_plan
 from capemix.prepare.steps import PublicMap
 from capemix.queries import Participation
 from capemix.randomness.source import SeededSource
 from capemix.zerosum.graph import PeerGraph
-from capemix.zerosum.masks import deal_keys
+from capemix.zerosum.masks import deal_keys, remove_own_mask
 
 ACCEPT = 1e-6
 REJECT = 1e-12
@@ -108,9 +111,10 @@ def test_with_shared_selection_and_noise_the_joint_form_is_central_bit_for_bit(
         classes=rows.classes,
         feature_names=rows.feature_names,
     )
-    central = a_plan(0, noise=0.1)
+    noise = 0.003  # so little that both plans use the finest lattice, hence the same one
+    central = a_plan(0, noise=noise)
     expected = shared_release(central, (order,), central)
-    found = shared_release(a_plan(sites, noise=0.1), parts, central)
+    found = shared_release(a_plan(sites, noise=noise), parts, central)
     assert found.dtype == expected.dtype
     assert (found == expected).all()
 
@@ -188,6 +192,41 @@ def test_gaussian_masks_give_the_same_law_as_ring_masks() -> None:
     gaussian = released(make_plan(**asked, masks="gaussian"), parts, 2)
     for column in range(WIDTH):
         assert stats.ks_2samp(ring[:, column], gaussian[:, column]).pvalue > ACCEPT
+
+
+def test_gaussian_uploads_hide_as_much_as_the_plan_claims() -> None:
+    """Rows of zeros: the covariance of the uploads, self masks off, against the view's factor."""
+    sites = 4
+    plan = make_plan(
+        width=WIDTH,
+        class_sizes=(100,),
+        samples=20_000,
+        mixture=10,
+        scheme="cape",
+        sites=sites,
+        colluding=1,
+        masks="gaussian",
+        noise=0.5,
+    )
+    plan = replace(plan, federation=replace(plan.federation, pair_ratio=3.0))
+    keys = deal_keys(PeerGraph.complete(sites), SeededSource(1))
+    nothing = prepare_site(plan, np.zeros((0, WIDTH)), np.zeros(0, dtype=np.int64))
+    uploads = []
+    for site in range(sites):
+        draws = SourceDraws(plan, SeededSource(2).child(site))
+        share = site_share(plan, site, nothing, draws, keys[site])
+        for block in blocks(plan.query):
+            part = share.values[block.start : block.stop]
+            hidden = part.std()
+            remove_own_mask(part, keys[site].own, masks_of(plan), block.label)
+            # A self mask of at least (h - 1) times the own variance was on.
+            assert hidden**2 - part.var() > (sites - 2) * plan.site_deviation**2 * 0.95
+        uploads.append(share.values.reshape(-1))
+    left = 1 / np.diag(np.linalg.inv(np.cov(uploads)))
+    everyone = complete_view_variance(1.0, 3.0, sites) * plan.site_deviation**2
+    np.testing.assert_allclose(left, everyone, rtol=0.03)
+    honest = plan.federation.view_factors()["server"] ** 2
+    assert honest == pytest.approx(complete_view_variance(1.0, 3.0, sites - 1))
 
 
 @pytest.mark.parametrize("kernels", ["fast", "plain"])

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from typing import Any, Final, Self
 
 import numpy as np
@@ -228,6 +227,5 @@ def release_of(
             class_sizes = tuple(max(size, least) for size in sizes)
             epsilon, delta = epsilon * (1 - COUNT_SHARE), delta * (1 - COUNT_SHARE)
             asked["sizes"] = Coverage.PAID
-    plan = make_plan(class_sizes=class_sizes, delta=delta, **asked)
-    plan = replace(plan, earlier=earlier).calibrate(epsilon)
-    return synthesize(plan, sites, source=source, progress=progress)
+    plan = make_plan(class_sizes=class_sizes, delta=delta, earlier=earlier, **asked)
+    return synthesize(plan.calibrate(epsilon), sites, source=source, progress=progress)

@@ -117,10 +117,10 @@ class Federation:
                 value=self.peers,
                 fix="use --masks ring, or the complete graph",
             )
-        if self.peers is not None and not self.dropouts < self.peers < s:
+        if self.peers is not None and (self.peers % 2 or not max(1, d) < self.peers < s):
             raise InputError(
                 "--peers",
-                f"must be above the drop-outs ({d}) and below the sites ({s})",
+                f"must be even, above the drop-outs ({d}) and below the sites ({s})",
                 value=self.peers,
                 fix="leave it out for the degree that the adversary asks for",
             )
@@ -182,7 +182,7 @@ class Federation:
         """
         honest = self.adversary.honest
         public = math.sqrt(honest)
-        if self.sites == 1:
+        if self.scheme is Scheme.CENTRAL:
             return {"public": public}
         if not self.masked:
             return {"public": public, "server": 1.0}

@@ -110,6 +110,13 @@ def masks_of(plan: Plan) -> Masks:
 
 def prepare_site(plan: Plan, features: Array, labels: npt.NDArray[np.int64]) -> PreparedRows:
     """A site's rows by class, clipped and on the lattice."""
+    if features.ndim != 2 or features.shape[1] != plan.mixing.width:
+        raise InputError(
+            "rows",
+            f"must have the plan's {plan.mixing.width} columns",
+            value=features.shape,
+            fix="plan for these rows, or choose columns",
+        )
     return prepare_rows(
         features,
         labels,
@@ -156,7 +163,15 @@ def site_share(
     ``out``, of the share's shape and type, is overwritten and becomes the share's memory.
     """
     query = plan.query
+    if len(rows.by_class) != len(query.participation) or any(
+        part.shape[1] != query.width for part in rows.by_class
+    ):
+        raise ValueError("the prepared rows are not this plan's")
+    if rows.lattice_norm_bound != query.lattice_norm_bound:
+        raise ValueError("the rows were prepared for another lattice")
     values = np.empty(query.shape, dtype=share_dtype(plan)) if out is None else out
+    if values.shape != query.shape or values.dtype != share_dtype(plan):
+        raise ValueError("the memory given does not fit the plan's share")
     # Sums are taken in signed words of the same width: in the ring they are the same bits.
     signed = values.view(values.dtype.str.replace("u", "i")) if plan.on_lattice else values
     masks = masks_of(plan) if keys is not None else None

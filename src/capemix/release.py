@@ -124,7 +124,7 @@ class Release:
 
 def check_output(folder: str | os.PathLike[str]) -> Path:
     """The folder to write, if it can be: absent or empty, where we may write. Makes nothing."""
-    target = Path(folder).absolute()
+    target = Path(os.path.realpath(folder))  # a link stands for the folder it names
     try:
         if target.exists() and (not target.is_dir() or any(target.iterdir())):
             raise InputError(

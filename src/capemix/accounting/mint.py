@@ -29,6 +29,7 @@ COMMON_ASSUMPTIONS: Final = (
     "the operating system's randomness is unpredictable",
     "the class list and everything declared (ranges, class sizes) are public",
     "no best-of-n reruns that are not counted",
+    "that a run was refused, in front of the data's owner, is not made known",
     "no timing side channel",
 )
 FEDERATED_ASSUMPTIONS: Final = (
@@ -37,6 +38,10 @@ FEDERATED_ASSUMPTIONS: Final = (
     "whether a site drops out does not depend on its rows",
 )
 RING_ASSUMPTION: Final = "AES-256 and X25519 are hard to break (against the server)"
+ONE_PROCESS: Final = (
+    "all sites ran in one process, which saw every row: the server's view is what a federation"
+    " carrying out this plan would show"
+)
 GRAPH_ASSUMPTION: Final = "the peer graph was drawn from all sites' randomness"
 FIXED_SIZE_ASSUMPTION: Final = (
     "declared class sizes are lower bounds at every site, and a record's class is public"
@@ -126,10 +131,13 @@ def mint_sound(
     """The sound guarantee of one noised sum; ``unit`` is the norm bound in released units.
 
     ``earlier`` is a release that this one was planned after: epsilons and deltas add (basic
-    composition holds for plans that depend on earlier outputs).
+    composition holds for plans that depend on earlier outputs), and the weaker status counts.
     """
-    if earlier is not None and earlier.relation is not relation:
-        raise ValueError(f"{earlier.relation} and {relation} do not compose")
+    if earlier is not None:
+        if earlier.relation is not relation:
+            raise ValueError(f"{earlier.relation} and {relation} do not compose")
+        if earlier.adversary != adversary:
+            raise ValueError("guarantees against different adversaries do not compose")
     strongest = noised.strongest
     base = noised.view_multipliers[strongest]
     views = {
@@ -144,15 +152,15 @@ def mint_sound(
         epsilon_pld(noised.query.participation, base, delta, relation) if base > 0 else math.inf
     )
     epsilon = views[strongest].epsilon
-    status = (
-        Status.SEEDED
-        if seeded
-        else Status.NO_PRIVACY
-        if epsilon is None
-        else Status.REAL_ARITHMETIC
-        if noised.arithmetic == REAL
-        else Status.GUARANTEE
-    )
+    parts = {earlier.status} if earlier is not None else set()
+    if seeded or Status.SEEDED in parts:
+        status = Status.SEEDED
+    elif epsilon is None:
+        status = Status.NO_PRIVACY
+    elif noised.arithmetic == REAL or Status.REAL_ARITHMETIC in parts:
+        status = Status.REAL_ARITHMETIC
+    else:
+        status = Status.GUARANTEE
     return Guarantee(
         epsilon=epsilon,
         delta=delta + (earlier.delta if earlier else 0.0),

@@ -110,7 +110,7 @@ def synth(
         typer.Option(help="Value that the map sends to 0 [default: middle of the range]."),
     ] = None,
     normalise: Annotated[
-        str | None,
+        opt.NormaliseName | None,
         typer.Option(
             help="public, or site-zscore as the paper has it (not covered by a sound "
             "guarantee) [default: site-zscore with --accountant paper].",
@@ -394,8 +394,9 @@ def _account_of(plan: Plan, guarantee: Guarantee) -> dict[str, Any]:
             "dropouts": guarantee.adversary.dropouts,
             "honest": guarantee.adversary.honest,
             "site_noise": plan.site_noise,
-            "price": guarantee.adversary.price,
         }
+    if plan.federation.scheme == "cape":
+        found["price"] = guarantee.adversary.price
     found["view"] = guarantee.view
     found["views"] = guarantee.as_json()["views"]
     return found

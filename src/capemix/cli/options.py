@@ -25,13 +25,16 @@ SiteNoiseName = Literal["sqrt-sites", "sites", "sound", "matched", "appendix"]
 SelectionName = Literal["poisson", "fixed-size"]
 RelationName = Literal["add-or-remove-one", "replace-one"]
 LawName = Literal["discrete", "rounded", "gaussian"]
+NormaliseName = Literal["public", "site-zscore"]
 
 
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")]
 Delta = Annotated[float, typer.Option(help="Probability with which the guarantee may fail.")]
 Mixture = Annotated[int, typer.Option(help="L: rows mixed into one synthetic row.")]
 Samples = Annotated[int, typer.Option(help="T: synthetic rows, over all classes.")]
-Sites = Annotated[int | None, typer.Option(help="S: sites.", show_default=False)]
+Sites = Annotated[
+    int | None, typer.Option(help="S: sites (pooled by --scheme central).", show_default=False)
+]
 Colluding = Annotated[
     int | None,
     typer.Option(

@@ -13,6 +13,7 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
 from capemix.evaluate import Score
+from capemix.federation import Scheme
 from capemix.guarantee import Status
 from capemix.plan import Accountant
 from capemix.release import Release
@@ -71,9 +72,11 @@ def print_release(release: Release, folder: Path) -> None:
             f"the server with {adversary.colluding} of {adversary.sites} sites colluding,"
             f" {adversary.dropouts} missing",
         )
-        table.add_row(
-            "price", f"{adversary.price:.3g} times the variance, for trusting nobody (S/h)"
-        )
+        if plan.federation.scheme is Scheme.CAPE:
+            table.add_row(
+                "price", f"{adversary.price:.3g} times the variance, for trusting nobody (S/h)"
+            )
+        table.add_row("", "simulated: all sites ran in this one process")
     table.add_row(
         "noise",
         f"{_number(plan.noise)} on a mixture of {mixing.mixture} rows of norm {mixing.clip:.3g}"

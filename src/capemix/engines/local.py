@@ -32,6 +32,14 @@ def run_local(
             value=len(sites),
             fix="repartition",
         )
+    for rows in sites:
+        if rows.classes != plan.classes:
+            raise InputError(
+                "rows",
+                f"must have the plan's {len(plan.classes)} classes",
+                value=len(rows.classes),
+                fix="plan with classes=rows.classes",
+            )
     source = SystemSource() if source is None else source
     if type(source) not in (SystemSource, SeededSource):
         raise TypeError("noise comes from a SystemSource, or a SeededSource in tests")
@@ -58,6 +66,6 @@ def run_local(
     return Release.from_means(
         plan,
         coordinator.release_sums(divisor=plan.mixing.divisor, threads=threads),
-        plan.guarantee(seeded=isinstance(source, SeededSource)),
+        plan.guarantee(seeded=isinstance(source, SeededSource), one_process=True),
         schema_of=sites[0],
     )

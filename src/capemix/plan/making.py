@@ -15,6 +15,7 @@ from capemix.federation import (
     default_colluding,
     peers_for,
 )
+from capemix.guarantee import Guarantee
 from capemix.plan.plan import Accountant, NoiseLaw, Plan
 from capemix.prepare.steps import Coverage, Normalise, PublicMap, SiteZScore
 from capemix.queries import Relation, Selection
@@ -119,6 +120,7 @@ def make_plan(
     delta: float = 1e-5,
     noise: float | None = None,
     sizes: Coverage = Coverage.PUBLIC,
+    earlier: Guarantee | None = None,
 ) -> Plan:
     """A plan with the defaults that go with the scheme and the accountant.
 
@@ -154,7 +156,9 @@ def make_plan(
         peers = peers_for(sites, colluding, dropouts, delta * 1e-3)
     if label_noise is None:
         label_noise = paper or algorithm1
-    if isinstance(samples, int):
+    if not isinstance(samples, tuple):
+        if not isinstance(samples, int):
+            raise InputError("--samples", "must be a whole number", value=samples, fix="round it")
         samples = spread(samples, len(class_sizes))
     return Plan(
         mixing=Mixing(
@@ -186,5 +190,6 @@ def make_plan(
         printed_theorem=printed_theorem,
         noise=noise,
         sizes=sizes,
+        earlier=earlier,
         classes=classes or tuple(range(len(class_sizes))),
     )

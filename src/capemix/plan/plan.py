@@ -75,6 +75,27 @@ class Plan:
             )
         if self.noise is not None and not (math.isfinite(self.noise) and self.noise >= 0):
             raise InputError("--noise", "must be 0 or more", value=self.noise, fix="give TAU")
+        if len(self.classes) != self.mixing.classes or len(set(self.classes)) != len(self.classes):
+            raise InputError(
+                "--class-sizes",
+                f"must be one for each of the {len(self.classes)} classes",
+                value=self.mixing.classes,
+                fix="give as many sizes as classes",
+            )
+        if (self.sizes is Coverage.PAID) != (self.earlier is not None):
+            raise InputError(
+                "class sizes",
+                "are paid for exactly when an earlier release of them is counted",
+                value=self.sizes,
+                fix="use capemix.release_of",
+            )
+        if self.noise != 0.0 and self.federation.graph_failure() >= self.delta:
+            raise InputError(
+                "--peers",
+                "leaves more chance of failure than delta allows",
+                value=self.federation.peers,
+                fix="raise it, or leave it out for the degree that the adversary asks for",
+            )
         fixed = self.mixing.selection is Selection.FIXED
         joint = self.federation.scheme is Scheme.CAPE and not self.federation.averaged
         if fixed and joint:
@@ -152,6 +173,13 @@ class Plan:
         multiplier = self.site_multiplier
         if multiplier == 0.0:
             return MAX_LATTICE_NORM
+        if multiplier > MAX_SIGMA:
+            raise InputError(
+                "--epsilon",
+                "asks for more noise than the lattice holds",
+                value=f"{multiplier:.3g} times a row",
+                fix="raise it, or lower --samples",
+            )
         fine = max(_SIGMA_AIM / multiplier, 32.0 * math.sqrt(self.mixing.columns))
         return max(1, math.floor(min(fine, MAX_LATTICE_NORM, MAX_SIGMA / multiplier)))
 
@@ -217,8 +245,12 @@ class Plan:
             graph_failure=self.federation.graph_failure(),
         )
 
-    def guarantee(self, *, seeded: bool = False) -> Guarantee:
-        """What a release of this plan promises; ``seeded`` if its noise comes from a test seed."""
+    def guarantee(self, *, seeded: bool = False, one_process: bool = False) -> Guarantee:
+        """What a release of this plan promises.
+
+        ``seeded``: its noise comes from a test seed. ``one_process``: whoever ran it held all
+        sites' rows, so there was no server to hide them from.
+        """
         adversary = self.federation.adversary
         if self.accountant is Accountant.PAPER:
             return mint.mint_paper(
@@ -232,11 +264,10 @@ class Plan:
                 seeded=seeded,
             )
         assumptions: tuple[str, ...] = ()
-        if (
-            self.federation.masked
-            and self.federation.masks is MaskKind.RING
-            and adversary.sites > 1
-        ):
+        federation = self.federation
+        if one_process and adversary.sites > 1:
+            assumptions += (mint.ONE_PROCESS,)
+        elif federation.masked and federation.masks is MaskKind.RING and adversary.sites > 1:
             assumptions += (mint.RING_ASSUMPTION,)
         if self.federation.peers is not None:
             assumptions += (mint.GRAPH_ASSUMPTION,)

@@ -41,6 +41,14 @@ class Mixing:
     sites_averaged: int = 1
 
     def __post_init__(self) -> None:
+        whole = (self.width, self.mixture, *self.samples, *self.class_sizes)
+        if any(not isinstance(number, int) or isinstance(number, bool) for number in whole):
+            raise InputError(
+                "--mixture, --samples and --class-sizes",
+                "must be whole numbers",
+                value=f"{self.mixture}, {sum(self.samples)}",
+                fix="leave out fractions",
+            )
         if self.mixture < 1:
             raise InputError("--mixture", "must be at least 1", value=self.mixture, fix="raise it")
         if not (math.isfinite(self.clip) and self.clip > 0):
