@@ -141,6 +141,22 @@ def test_the_total_budget_ends_the_second_run(
         drive(a_run(keys, a_plan(), tmp_path, 2), sockets)
 
 
+def test_runs_side_by_side_cannot_overspend(
+    keys: dict[str, Any], sockets: list[Path], tmp_path: Path
+) -> None:
+    runs = [a_run(keys, a_plan(), tmp_path, number) for number in (1, 2)]
+    for _ in range(3):  # plan, keys, shares: both were agreed to before either was charged
+        for run in runs:
+            for site, raw in list(run.requests()):
+                run.receive(site, ask(sockets[site], raw))
+            run.close()
+    drive(runs[0], sockets)
+    with pytest.raises(ProtocolError):
+        drive(runs[1], sockets)
+    for number in range(SITES):
+        assert Spending(tmp_path / f"{number}.spent").total() <= 1.0
+
+
 def test_a_hostile_relay_can_lose_messages_and_nothing_else(
     keys: dict[str, Any], sockets: list[Path], tmp_path: Path
 ) -> None:

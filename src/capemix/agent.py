@@ -7,6 +7,7 @@ relay can lose messages, but neither read a row nor make the agent answer twice.
 from __future__ import annotations
 
 import json
+import math
 import os
 import socket
 import socketserver
@@ -36,7 +37,7 @@ from capemix.protocol.wire import ProtocolError, parse
 from capemix.randomness.source import SeededSource, SystemSource
 from capemix.zerosum.masks import SiteKeys
 
-_MAX_FRAME: Final = 1 << 28
+_MAX_FRAME: Final = 1 << 33
 _MAX_RUNS: Final = 1000
 
 
@@ -57,7 +58,10 @@ class Spending:
                 str(self._path), "cannot be read as a record of spending", fix="restore it"
             ) from None
 
-    def charge(self, run: str, epsilon: float, delta: float) -> None:
+    def charge(self, run: str, epsilon: float, delta: float, limit: float) -> None:
+        """Record a cost; refused if it would pass the limit (runs may have gone on meanwhile)."""
+        if self.total() + epsilon > limit:
+            raise ProtocolError("the budget over all runs would be overspent")
         line = json.dumps({"run": run, "epsilon": epsilon, "delta": delta}) + "\n"
         with self._path.open("a") as file:
             file.write(line)
@@ -122,7 +126,12 @@ class Agent:
 
         def make_share(plan: Plan, masks: SiteKeys) -> SiteShare:
             guarantee = plan.guarantee()
-            holdings.spending.charge(run, guarantee.epsilon or 0.0, guarantee.delta)
+            holdings.spending.charge(
+                run,
+                math.inf if guarantee.epsilon is None else guarantee.epsilon,
+                guarantee.delta,
+                holdings.policy.total_epsilon,
+            )
             rows = rows_for(holdings.rows, plan, tuple(asked["features"]))
             prepared = prepare_site(plan, rows.features, rows.labels)
             return site_share(plan, holdings.number, prepared, SourceDraws(plan, draws), masks)
