@@ -117,7 +117,7 @@ class Run:
             message = open_message(self._context, raw, key, round=round_, sender=site)
             self._check(round_, site, message)
         except ProtocolError as error:
-            self._lose(site, str(error))
+            self.lose(site, str(error))
             return
         if round_ == "upload":
             (self._spool / f"{site}.upload").write_bytes(message.payload)
@@ -168,7 +168,7 @@ class Run:
         if self.round is None:
             raise ProtocolError("the run is over")
         for site in self.waiting_for:
-            self._lose(site, f"no answer in round {self.round}")
+            self.lose(site, f"no answer in round {self.round}")
         federation = self.plan.federation
         if self.round == "unmask":
             # Uploads are in: a site lost from here on costs nothing while enough reveal.
@@ -193,7 +193,8 @@ class Run:
         self._round += 1
         self._replies.append({})
 
-    def _lose(self, site: int, why: str) -> None:
+    def lose(self, site: int, why: str) -> None:
+        """A site will not answer any more: it is missing for the rest of the run."""
         self.lost[site] = why
         self._alive = tuple(s for s in self._alive if s != site)
 

@@ -210,7 +210,7 @@ def _one_round(
     for node, reply in exchange(grid, requests, seconds):
         site = site_of[node]
         if isinstance(reply, Refused):
-            outcome.lost.setdefault(str(site), f"refused in round {run.round}: {reply}")
+            run.lose(site, f"refused in round {run.round}: {reply}")
             continue
         answered += 1
         received += len(reply)

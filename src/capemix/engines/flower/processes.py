@@ -173,7 +173,10 @@ def _undisturbed() -> Iterator[None]:
 
 @contextmanager
 def terminate_as_interrupt() -> Iterator[None]:
-    """A polite kill ends the same way as Ctrl-C: everything is stopped first."""
+    """A polite kill ends the same way as Ctrl-C: everything is stopped first.
+
+    Ctrl-C is asked for too: a process that a shell put into the background is born deaf to it.
+    """
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -181,8 +184,9 @@ def terminate_as_interrupt() -> Iterator[None]:
     def interrupt(_number: int, _frame: FrameType | None) -> None:
         raise KeyboardInterrupt
 
-    before = signal.signal(signal.SIGTERM, interrupt)
+    before = {s: signal.signal(s, interrupt) for s in (signal.SIGINT, signal.SIGTERM)}
     try:
         yield
     finally:
-        signal.signal(signal.SIGTERM, before)
+        for number, handler in before.items():
+            signal.signal(number, handler)

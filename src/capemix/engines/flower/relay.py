@@ -28,8 +28,7 @@ def ask_agent(path: str, raw: bytes) -> bytes:
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as stream:
             stream.settimeout(_SECONDS)
             stream.connect(path)
-            stream.sendall(len(raw).to_bytes(8, "big"))
-            stream.sendall(raw)
+            stream.sendall(len(raw).to_bytes(8, "big") + raw)
             status = _read(stream, 1)
             reply = _read(stream, int.from_bytes(_read(stream, 8), "big"))
     except OSError as error:
