@@ -87,7 +87,8 @@ def bench(
     fast()  # compile, build the noise table, touch the memory
     ratios_loop, ratios_copy = [], []
     for _ in range(repeats):
-        a, b, c = _seconds(loop), _seconds(fast), _seconds(lambda: np.copyto(copied, released))
+        a, b = _seconds(loop), _typical_seconds(fast)
+        c = _typical_seconds(lambda: np.copyto(copied, released))
         ratios_loop.append(a * scale / b)
         ratios_copy.append(b / c)
     return Timing(
@@ -99,3 +100,11 @@ def _seconds(work: Callable[[], None]) -> float:
     start = time.perf_counter()
     work()
     return time.perf_counter() - start
+
+
+def _typical_seconds(work: Callable[[], None]) -> float:
+    """The median of up to seven runs within a second or so: the loop is long enough to average."""
+    times = [_seconds(work)]
+    while len(times) < 7 and sum(times) < 1.0:
+        times.append(_seconds(work))
+    return statistics.median(times)
