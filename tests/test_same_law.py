@@ -241,3 +241,13 @@ def test_a_seeded_release_is_the_same_bits_on_every_path(
     monkeypatch.setenv("CAPEMIX_KERNELS", kernels)
     found = synthesize(plan, parts, source=SeededSource(3), threads=threads).features.tobytes()
     assert found == expected
+
+
+def test_rows_clipped_for_another_plan_are_refused() -> None:
+    asked = {"width": WIDTH, "class_sizes": (100,) * CLASSES, "samples": 30, "mixture": 10}
+    asked |= {"scheme": "cape", "sites": 4, "masks": "gaussian", "noise": 0.3}
+    loose, strict = make_plan(**asked, clip=5.0), make_plan(**asked, clip=1.0)
+    rows = some_rows()
+    prepared = prepare_site(loose, rows.features, rows.labels)
+    with pytest.raises(ValueError, match="larger norm"):
+        site_share(strict, 0, prepared, SourceDraws(strict, SeededSource(1)))

@@ -169,6 +169,8 @@ def site_share(
         raise ValueError("the prepared rows are not this plan's")
     if rows.lattice_norm_bound != query.lattice_norm_bound:
         raise ValueError("the rows were prepared for another lattice")
+    if not plan.on_lattice and rows.l2_norm_bound > query.l2_norm_bound:
+        raise ValueError("the rows were clipped to a larger norm than the plan's")
     values = np.empty(query.shape, dtype=share_dtype(plan)) if out is None else out
     if values.shape != query.shape or values.dtype != share_dtype(plan):
         raise ValueError("the memory given does not fit the plan's share")
