@@ -1,0 +1,137 @@
+"""The paper's CNN, many of them side by side: every parameter has the model as its first axis.
+
+One 5x5x32 convolution (stride 1, padding 2), ReLU, batch normalisation, 2x2 max pooling; two dense
+layers of 100 with ReLU and dropout 0.5; an output layer of 10: 639,306 parameters a model. Models
+never meet: model m's loss moves model m's parameters alone, as if it were trained by itself.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Final
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+SIDE: Final = 28
+CHANNELS: Final = 32
+KERNEL: Final = 5
+POOLED: Final = CHANNELS * (SIDE // 2) ** 2
+HIDDEN: Final = 100
+CLASSES: Final = 10
+DROPOUT: Final = 0.5
+BN_EPSILON: Final = 1e-5
+BN_MOMENTUM: Final = 0.1
+LAYERS: Final = (
+    "conv 5x5x32",
+    "relu",
+    "batch norm",
+    "max pool 2x2",
+    "dense 100",
+    "relu",
+    "dropout 0.5",
+    "dense 100",
+    "relu",
+    "dropout 0.5",
+    "dense 10",
+)
+
+
+class ManyCNNs(nn.Module):
+    """``len(seeds)`` copies of the CNN, each drawn from its own seed as torch would draw it."""
+
+    running_mean: Tensor
+    running_var: Tensor
+
+    def __init__(self, seeds: Sequence[int]) -> None:
+        super().__init__()
+        models = len(seeds)
+        generators = [torch.Generator().manual_seed(seed) for seed in seeds]
+
+        def uniform(fan_in: int, *shape: int) -> nn.Parameter:
+            # torch's default for convolutions and dense layers, weights and biases alike.
+            bound = 1.0 / math.sqrt(fan_in)
+            draws = [torch.rand(shape, generator=g) * 2.0 * bound - bound for g in generators]
+            return nn.Parameter(torch.stack(draws))
+
+        taps = KERNEL * KERNEL
+        self.conv_weight = uniform(taps, CHANNELS, taps)
+        self.conv_bias = uniform(taps, CHANNELS)
+        self.bn_weight = nn.Parameter(torch.ones(models, CHANNELS))
+        self.bn_bias = nn.Parameter(torch.zeros(models, CHANNELS))
+        self.weight1 = uniform(POOLED, POOLED, HIDDEN)
+        self.bias1 = uniform(POOLED, 1, HIDDEN)
+        self.weight2 = uniform(HIDDEN, HIDDEN, HIDDEN)
+        self.bias2 = uniform(HIDDEN, 1, HIDDEN)
+        self.weight3 = uniform(HIDDEN, HIDDEN, CLASSES)
+        self.bias3 = uniform(HIDDEN, 1, CLASSES)
+        self.register_buffer("running_mean", torch.zeros(models, CHANNELS))
+        self.register_buffer("running_var", torch.ones(models, CHANNELS))
+
+    @property
+    def models(self) -> int:
+        return len(self.conv_bias)
+
+    def forward(self, images: Tensor) -> Tensor:
+        """Logits (models, rows, 10) of images (models, rows, 784)."""
+        block = self._trained_block if self.training else self._fixed_block
+        hidden = block(images)
+        for weight, bias in ((self.weight1, self.bias1), (self.weight2, self.bias2)):
+            hidden = functional.relu(torch.baddbmm(bias, hidden, weight))
+            hidden = functional.dropout(hidden, DROPOUT, self.training)
+        return torch.baddbmm(self.bias3, hidden, self.weight3)
+
+    def _trained_block(self, images: Tensor) -> Tensor:
+        parameters = (self.conv_weight, self.conv_bias, self.bn_weight, self.bn_bias)
+        if images.is_cuda:
+            from capemix.evaluate.conv_block import FusedBlock
+
+            pooled, mean, variance = FusedBlock.apply(images, *parameters)
+        else:
+            pooled, mean, variance = plain_block(images, *parameters)
+        count = images.shape[1] * SIDE * SIDE
+        with torch.no_grad():
+            self.running_mean.lerp_(mean, BN_MOMENTUM)
+            self.running_var.lerp_(variance * (count / (count - 1)), BN_MOMENTUM)
+        return pooled
+
+    def _fixed_block(self, images: Tensor) -> Tensor:
+        rectified = _convolved(images, self.conv_weight, self.conv_bias)
+        return _pooled(
+            rectified, self.running_mean, self.running_var, self.bn_weight, self.bn_bias, images
+        )
+
+
+def plain_block(
+    images: Tensor, weight: Tensor, bias: Tensor, scale: Tensor, shift: Tensor
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Convolution, ReLU, batch normalisation and pooling of all models, by torch's own layers:
+    (models, rows, 6272), and the batch's mean and (biased) variance of each channel."""
+    rectified = _convolved(images, weight, bias)
+    variance, mean = torch.var_mean(rectified, dim=(0, 2, 3), correction=0)
+    variance, mean = variance.view_as(bias), mean.view_as(bias)
+    return _pooled(rectified, mean, variance, scale, shift, images), mean, variance
+
+
+def _convolved(images: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+    """(rows, models * 32, 28, 28): one group of channels a model."""
+    models, rows, _ = images.shape
+    side_by_side = images.transpose(0, 1).reshape(rows, models, SIDE, SIDE)
+    kernels = weight.reshape(models * CHANNELS, 1, KERNEL, KERNEL)
+    padding = KERNEL // 2
+    return functional.relu(
+        functional.conv2d(side_by_side, kernels, bias.reshape(-1), padding=padding, groups=models)
+    )
+
+
+def _pooled(
+    rectified: Tensor, mean: Tensor, variance: Tensor, scale: Tensor, shift: Tensor, images: Tensor
+) -> Tensor:
+    factor = scale * torch.rsqrt(variance + BN_EPSILON)
+    offset = shift - mean * factor
+    normal = rectified * factor.reshape(1, -1, 1, 1) + offset.reshape(1, -1, 1, 1)
+    pooled = functional.max_pool2d(normal, 2)
+    models, rows, _ = images.shape
+    return pooled.reshape(rows, models, POOLED).transpose(0, 1)

@@ -1,0 +1,171 @@
+"""Training rows of a setting, made on the device that trains on them.
+
+For research on public data: the laws are the product's, the randomness is torch's, and nothing
+made here can become a release. A block of mixtures is one matrix product, draws times rows: every
+draw is a row of the first matrix, with 1/l at the records that were drawn.
+"""
+
+from __future__ import annotations
+
+import zlib
+from dataclasses import dataclass
+from typing import Any, Final
+
+import torch
+from torch import Tensor
+
+from capemix.data.registry import load_dataset
+from capemix.experiments.settings import Setting
+
+_CLASSES: Final = 10
+_DRAWS: Final = 2_000
+"""Draws in one product over all records."""
+
+PROJECTED: Final = 100
+"""Dimensions that random projection keeps."""
+
+
+@dataclass(frozen=True, eq=False)
+class Records:
+    """A dataset on a device."""
+
+    train: Tensor
+    labels: Tensor
+    test: Tensor
+    test_labels: Tensor
+
+    @classmethod
+    def load(cls, dataset: str, device: torch.device) -> Records:
+        train, test = load_dataset(dataset)
+
+        def pixels(features: Any) -> Tensor:
+            return torch.tensor(features, device=device).float()
+
+        return cls(
+            pixels(train.features),
+            torch.tensor(train.labels, device=device),
+            pixels(test.features),
+            torch.tensor(test.labels, device=device),
+        )
+
+    def test_rows(self, clip: float) -> Tensor:
+        """Test images through the preparation of the pooled training images."""
+        return _clipped(_normalised(self.test, self.train), clip)
+
+
+def training_rows(
+    setting: Setting, noise: float, records: Records, seed: int
+) -> tuple[Tensor, Tensor]:
+    """Rows and labels of a setting; ``noise`` is the deviation on a released value."""
+    device = records.train.device
+    own = zlib.crc32("|".join((*setting.text(), str(seed))).encode())
+    generator = torch.Generator(device).manual_seed(own)
+    # Which record lies at which site is the seed's alone: settings are compared on equal splits.
+    site = _stratified(records.labels, setting.sites, seed)
+    prepared = torch.empty_like(records.train)
+    for s in range(setting.sites):
+        mine = site == s
+        prepared[mine] = _clipped(
+            _normalised(records.train[mine], records.train[mine]), setting.clip
+        )
+    one_hot = torch.nn.functional.one_hot(records.labels, _CLASSES).float()
+    if setting.method == "real":
+        return prepared, records.labels
+    if setting.method in ("random-projection", "local-perturbation"):
+        return _record_by_record(setting, noise, prepared, one_hot, generator)
+    if setting.method == "dp-mix":
+        parts = [
+            _fixed(draws, len(prepared), setting.mixture, generator) for draws in _pieces(setting)
+        ]
+        pairs = [(part @ prepared, part @ one_hot) for part in parts]
+        rows, mixed = (torch.cat(side) for side in zip(*pairs, strict=True))
+    else:
+        rows, mixed = _class_by_class(setting, prepared, records.labels, site, generator)
+    return _noised(rows, mixed, noise, setting.labels_noised, generator)
+
+
+def _class_by_class(
+    setting: Setting, prepared: Tensor, labels: Tensor, site: Tensor, generator: torch.Generator
+) -> tuple[Tensor, Tensor]:
+    averaged = setting.method in ("algorithm1", "conventional")
+    poisson = setting.method == "joint" or setting.accountant == "sound"
+    draws = setting.samples // _CLASSES
+    rows, mixed = [], []
+    for k in range(_CLASSES):
+        of_class = labels == k
+        pools = [of_class & (site == s) for s in range(setting.sites)] if averaged else [of_class]
+        mean = prepared.new_zeros(draws, prepared.shape[1])
+        count = prepared.new_zeros(draws, 1)
+        for pool in pools:
+            mine = prepared[pool]
+            pick = _poisson if poisson else _fixed
+            part = pick(draws, len(mine), setting.mixture, generator) / len(pools)
+            mean += part @ mine
+            count += part.sum(1, keepdim=True)
+        rows.append(mean)
+        mixed.append(count * torch.eye(_CLASSES, device=count.device)[k])
+    return torch.cat(rows), torch.cat(mixed)
+
+
+def _record_by_record(
+    setting: Setting, noise: float, prepared: Tensor, one_hot: Tensor, generator: torch.Generator
+) -> tuple[Tensor, Tensor]:
+    if setting.method == "local-perturbation":
+        return _noised(prepared, one_hot, noise, setting.labels_noised, generator)
+    # Orthonormal directions, so that a projected row is no longer than the row.
+    gaussian = torch.randn(
+        prepared.shape[1], PROJECTED, generator=generator, device=prepared.device
+    )
+    directions = torch.linalg.qr(gaussian).Q
+    rows, labels = _noised(prepared @ directions, one_hot, noise, setting.labels_noised, generator)
+    return rows @ directions.T, labels
+
+
+def _noised(
+    rows: Tensor, mixed: Tensor, noise: float, labels_too: bool, generator: torch.Generator
+) -> tuple[Tensor, Tensor]:
+    def like(values: Tensor) -> Tensor:
+        return noise * torch.randn(values.shape, generator=generator, device=values.device)
+
+    labels = (mixed + like(mixed) if labels_too else mixed).argmax(1)
+    return rows + like(rows), labels
+
+
+def _fixed(draws: int, pool: int, size: int, generator: torch.Generator) -> Tensor:
+    """1/l at l of ``pool`` records, drawn without replacement, for every draw."""
+    keys = torch.rand(draws, pool, generator=generator, device=generator.device)
+    chosen = keys.topk(size, dim=1, sorted=False).indices
+    return keys.zero_().scatter_(1, chosen, 1.0 / size)
+
+
+def _poisson(draws: int, pool: int, size: int, generator: torch.Generator) -> Tensor:
+    """1/l at every record that takes part, each with probability l/pool."""
+    keys = torch.rand(draws, pool, generator=generator, device=generator.device)
+    return (keys < size / pool).float() / size
+
+
+def _pieces(setting: Setting) -> list[int]:
+    full, rest = divmod(setting.samples, _DRAWS)
+    return [_DRAWS] * full + ([rest] if rest else [])
+
+
+def _stratified(labels: Tensor, sites: int, seed: int) -> Tensor:
+    """A site for every record: each class dealt out evenly, in a random order."""
+    generator = torch.Generator().manual_seed(seed)
+    site = torch.empty_like(labels)
+    for k in range(_CLASSES):
+        where = (labels == k).nonzero()[:, 0]
+        order = torch.randperm(len(where), generator=generator).to(labels.device)
+        site[where[order]] = torch.arange(len(where), device=labels.device) % sites
+    return site
+
+
+def _normalised(rows: Tensor, by: Tensor) -> Tensor:
+    """Z-scores by the mean and deviation of ``by``; a constant column becomes 0."""
+    deviation, mean = torch.std_mean(by, dim=0, correction=0)
+    return (rows - mean) / torch.where(deviation > 0, deviation, 1.0)
+
+
+def _clipped(rows: Tensor, clip: float) -> Tensor:
+    norms = torch.linalg.vector_norm(rows, dim=1, keepdim=True)
+    return rows / (norms / clip).clamp_min(1.0)
