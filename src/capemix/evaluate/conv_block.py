@@ -29,7 +29,7 @@ _INTERPRETED: Final = triton.knobs.runtime.interpret
 _VALUES: Final = tl.constexpr(tl.float32 if _INTERPRETED else tl.float16)
 _GRADS: Final = tl.constexpr(tl.float32 if _INTERPRETED else tl.bfloat16)
 _FORWARD: Final = {"TILE": 64, "TILES": 14, "num_warps": 4, "num_stages": 3}
-_BACKWARD: Final = {"TILE": 128, "TILES": 7, "num_warps": 8, "num_stages": 2}
+_BACKWARD: Final = {"TILE": 32, "TILES": 28, "num_warps": 4, "num_stages": 2}
 """Cells in a tile and tiles that one program goes through: 28 programs a model at a batch of 128.
 The quickest of what fits on an H200."""
 
