@@ -40,13 +40,17 @@ LAYERS: Final = (
 
 
 class ManyCNNs(nn.Module):
-    """``len(seeds)`` copies of the CNN, each drawn from its own seed as torch would draw it."""
+    """``len(seeds)`` copies of the CNN, each drawn from its own seed as torch would draw it.
+
+    On a GPU the convolution block runs ``fused``, or with torch's own layers.
+    """
 
     running_mean: Tensor
     running_var: Tensor
 
-    def __init__(self, seeds: Sequence[int]) -> None:
+    def __init__(self, seeds: Sequence[int], *, fused: bool = True) -> None:
         super().__init__()
+        self._fused = fused
         models = len(seeds)
         generators = [torch.Generator().manual_seed(seed) for seed in seeds]
 
@@ -85,7 +89,7 @@ class ManyCNNs(nn.Module):
 
     def _trained_block(self, images: Tensor) -> Tensor:
         parameters = (self.conv_weight, self.conv_bias, self.bn_weight, self.bn_bias)
-        if images.is_cuda:
+        if images.is_cuda and self._fused:
             from capemix.evaluate.conv_block import FusedBlock
 
             pooled, mean, variance = FusedBlock.apply(images, *parameters)

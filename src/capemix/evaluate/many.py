@@ -73,11 +73,15 @@ def train_many(
     seeds: Sequence[int],
     training: Training,
     progress: Progress | None = None,
+    *,
+    fused: bool = True,
+    graph: bool = True,
 ) -> ManyCNNs:
     """One model for each of ``rows`` (models, T, 784) and ``labels`` (models, T), on their device.
 
     Every epoch goes through a fresh order of each model's rows; what does not fill a last batch
-    waits for another epoch.
+    waits for another epoch. ``fused`` and ``graph`` are how a GPU does it, and can be turned off
+    to see what they are worth.
     """
     device = rows.device
     batches = rows.shape[1] // training.batch
@@ -88,10 +92,10 @@ def train_many(
             value=rows.shape[1],
             fix="release more rows",
         )
-    cnns = ManyCNNs(seeds).to(device).train()
+    cnns = ManyCNNs(seeds, fused=fused).to(device).train()
     with _seeded(sum(seed * 1_000_003**k for k, seed in enumerate(seeds)) % 2**63, device):
         step = _Step(cnns, rows, labels, training)
-        run = step.captured() if device.type == "cuda" else step.run
+        run = step.captured() if device.type == "cuda" and graph else step.run
         for epoch in range(training.epochs):
             step.shuffle()
             for _ in range(batches // step.per_run):
