@@ -148,8 +148,12 @@ def assert_sum(found: np.ndarray, included: tuple[int, ...]) -> None:
 # -- the same release as in one process ---------------------------------------------------------
 
 
-@pytest.mark.parametrize("masks", ["ring", "gaussian"])
-def test_the_protocol_gives_the_local_engines_release(tmp_path: Path, masks: str) -> None:
+@pytest.mark.parametrize(
+    ("masks", "pool"), [("ring", "class"), ("gaussian", "class"), ("ring", "all")]
+)
+def test_the_protocol_gives_the_local_engines_release(
+    tmp_path: Path, masks: str, pool: str
+) -> None:
     rng = np.random.default_rng(0)
     rows = LabeledRows(
         features=rng.normal(size=(120, 5)),
@@ -163,6 +167,7 @@ def test_the_protocol_gives_the_local_engines_release(tmp_path: Path, masks: str
         class_sizes=(60, 60),
         samples=40,
         mixture=6,
+        pool=pool,
         scheme="cape",
         sites=4,
         colluding=1,

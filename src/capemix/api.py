@@ -9,23 +9,26 @@ from typing import Any, Final, Self
 import numpy as np
 import numpy.typing as npt
 
+from capemix.baselines import release_records
 from capemix.data.rows import LabeledRows
 from capemix.engines.local import run_local
 from capemix.errors import InputError
 from capemix.federation import Federation, Scheme
 from capemix.guarantee import Guarantee
-from capemix.plan import Accountant, Plan, make_plan
+from capemix.plan import Accountant, Plan, RecordPlan, make_plan, make_record_plan
 from capemix.prepare.steps import Coverage, PublicMap
 from capemix.queries import Relation, Selection
 from capemix.randomness.source import SeededSource, Source, SystemSource
 from capemix.release import Release
+from capemix.synthesizers.mixing import Pool
+from capemix.synthesizers.names import SynthesizerName
 
 COUNT_SHARE: Final = 0.1
 """The part of epsilon and delta that class sizes take when they are not declared."""
 
 
 def synthesize(
-    plan: Plan,
+    plan: Plan | RecordPlan,
     rows: LabeledRows | Sequence[LabeledRows],
     *,
     source: Source | None = None,
@@ -34,6 +37,8 @@ def synthesize(
 ) -> Release:
     """Carry out a calibrated plan on one curator's rows, or on a sequence of sites' rows."""
     sites = [rows] if isinstance(rows, LabeledRows) else list(rows)
+    if isinstance(plan, RecordPlan):
+        return release_records(plan, sites, source=source, progress=progress)
     if plan.federation.scheme is Scheme.CENTRAL and len(sites) > 1:
         raise InputError(
             "rows", "must be one table for the central scheme", value=len(sites), fix="pool them"
@@ -91,7 +96,9 @@ class Synthesizer:
     """One curator's rows in, private synthetic rows out.
 
     Class sizes and the range of the features are public if given; otherwise sizes are paid for
-    out of the budget and rows are taken as they stand.
+    out of the budget and rows are taken as they stand. ``method`` is mixing (DP-CDA), or one of the
+    baselines dp-mix, random-projection and local-perturbation; by default ``mixture`` is 16,
+    ``samples`` 1000 and the relation add-or-remove-one, where the method has them.
     """
 
     def __init__(
@@ -99,22 +106,26 @@ class Synthesizer:
         epsilon: float = 1.0,
         delta: float = 1e-5,
         *,
-        mixture: int = 16,
-        samples: int = 1000,
+        method: str = "mixing",
+        mixture: int | None = None,
+        samples: int | None = None,
         clip: float = 1.0,
         public_range: tuple[float, float] | None = None,
         class_sizes: Sequence[int] | None = None,
-        relation: str = "add-or-remove-one",
+        relation: str | None = None,
+        projection: int | None = None,
         test_seed: int | None = None,
     ) -> None:
         self.epsilon = epsilon
         self.delta = delta
+        self.method = method
         self.mixture = mixture
         self.samples = samples
         self.clip = clip
         self.public_range = public_range
         self.class_sizes = class_sizes
         self.relation = relation
+        self.projection = projection
         self.test_seed = test_seed
 
     def get_params(self, deep: bool = True) -> dict[str, Any]:  # noqa: ARG002
@@ -130,17 +141,18 @@ class Synthesizer:
     def fit(self, X: npt.ArrayLike, y: npt.ArrayLike) -> Self:
         rows = labeled_rows(X, y)
         source = SystemSource() if self.test_seed is None else SeededSource(self.test_seed)
+        asked = {name: getattr(self, name) for name in ("mixture", "samples", "relation")}
         self.release_ = release_of(
             rows,
+            synthesizer=self.method,
             epsilon=self.epsilon,
             delta=self.delta,
-            mixture=self.mixture,
-            samples=self.samples,
             clip=self.clip,
             normalise=PublicMap.of_range(*self.public_range) if self.public_range else None,
             class_sizes=tuple(self.class_sizes) if self.class_sizes is not None else None,
-            relation=self.relation,
+            projection=self.projection,
             source=source,
+            **{name: value for name, value in asked.items() if value is not None},
         )
         self.guarantee_ = self.release_.guarantee
         self.classes_ = np.array(rows.classes)
@@ -184,19 +196,50 @@ def release_of(
     rows: LabeledRows | Sequence[LabeledRows],
     *,
     epsilon: float,
-    class_sizes: tuple[int, ...] | None,
+    class_sizes: tuple[int, ...] | None = None,
     source: Source,
+    synthesizer: SynthesizerName | str = SynthesizerName.MIXING,
+    projection: int | None = None,
     progress: Callable[[int], None] | None = None,
     delta: float = 1e-5,
     **asked: Any,
 ) -> Release:
     """Plan, calibrate and synthesize; without declared class sizes, pay for noisy ones first.
 
-    ``asked`` goes to `make_plan`.
+    ``asked`` goes to `make_plan`, or to `make_record_plan` where records are released one by one.
     """
     sites = [rows] if isinstance(rows, LabeledRows) else list(rows)
     first = sites[0]
-    asked = {"width": first.width, "classes": first.classes, "sites": len(sites), **asked}
+    kind = SynthesizerName.named(synthesizer)
+    if kind.recordwise:
+        if class_sizes is not None:
+            asked["class_sizes"] = class_sizes
+        alone = make_record_plan(
+            kind,
+            width=first.width,
+            classes=first.classes,
+            delta=delta,
+            projection=projection,
+            **asked,
+        )
+        return synthesize(alone.calibrate(epsilon), sites, source=source, progress=progress)
+    if projection is not None:
+        raise InputError(
+            "--projection",
+            f"has no meaning for {kind}",
+            value=projection,
+            fix="leave it out, or use --synthesizer random-projection",
+        )
+    if kind is SynthesizerName.DP_MIX:
+        asked["pool"] = Pool.ALL
+    asked = {
+        "width": first.width,
+        "classes": first.classes,
+        "sites": len(sites),
+        "mixture": 16,
+        "samples": 1000,
+        **asked,
+    }
     if math.isinf(epsilon):
         asked["noise"] = 0.0
     earlier: Guarantee | None = None
@@ -224,6 +267,8 @@ def release_of(
                 source=source,
             )
             least = plan.mixing.mixture * plan.mixing.sites_averaged
+            if plan.mixing.pool is Pool.ALL:  # then all classes together hold a mixture
+                least = math.ceil(least / len(first.classes))
             class_sizes = tuple(max(size, least) for size in sizes)
             epsilon, delta = epsilon * (1 - COUNT_SHARE), delta * (1 - COUNT_SHARE)
             asked["sizes"] = Coverage.PAID

@@ -28,6 +28,7 @@ from capemix.queries import Participation, Selection
 from capemix.randomness.gaussian import add_gaussian
 from capemix.randomness.source import Source
 from capemix.randomness.tables import discrete_gaussian, rounded_gaussian
+from capemix.synthesizers.mixing import Pool
 from capemix.zerosum.masks import (
     GaussianMasks,
     Masks,
@@ -124,6 +125,7 @@ def prepare_site(plan: Plan, features: Array, labels: npt.NDArray[np.int64]) -> 
         plan.preparation,
         label_columns=plan.mixing.label_noise,
         lattice_norm_bound=plan.lattice_norm_bound,
+        one_pool=plan.mixing.pool is Pool.ALL,
     )
 
 
@@ -134,13 +136,13 @@ def check_site(plan: Plan, rows: PreparedRows) -> None:
     """
     if plan.mixing.selection is not Selection.FIXED:
         return
-    for label, own, declared in zip(
-        plan.classes, rows.by_class, plan.mixing.pool_sizes, strict=True
-    ):
+    by_class = plan.mixing.pool is Pool.CLASS
+    names = [f"class {label}" for label in plan.classes] if by_class else ["the data"]
+    for name, own, declared in zip(names, rows.by_class, plan.mixing.pool_sizes, strict=True):
         needed = declared if plan.accountant is Accountant.SOUND else plan.mixing.mixture
         if len(own) < needed:
             raise InputError(
-                f"class {label}",
+                name,
                 f"has fewer rows at a site than fixed-size selection needs ({needed})",
                 value=len(own),
                 fix="lower --mixture or --class-sizes, use fewer sites, or --selection poisson",

@@ -18,7 +18,7 @@ import numpy.typing as npt
 from capemix.data.rows import LabeledRows
 from capemix.errors import InputError
 from capemix.guarantee import Guarantee
-from capemix.plan import Plan
+from capemix.plan import Plan, RecordPlan
 from capemix.prepare.rows import denormalise_rows
 from capemix.prepare.steps import PublicMap
 
@@ -28,15 +28,20 @@ _VERSIONED: Final = ("capemix", "numpy", "scipy", "cryptography", "dp-accounting
 
 @dataclass(frozen=True, eq=False)
 class Release:
-    """Synthetic rows in the data's own units (in standardised units after a site's z-score)."""
+    """Synthetic rows in the data's own units (in standardised units after a site's z-score).
+
+    ``soft_labels``, where records of all classes are mixed, are the noisy mixed one-hot labels;
+    ``labels`` then holds their largest entries.
+    """
 
     features: npt.NDArray[np.floating[Any]]
     labels: npt.NDArray[np.int64]
-    plan: Plan
+    plan: Plan | RecordPlan
     guarantee: Guarantee
     feature_names: tuple[str, ...]
     label_name: str
     image_shape: tuple[int, int] | None
+    soft_labels: npt.NDArray[np.floating[Any]] | None = None
 
     @classmethod
     def from_means(
@@ -60,6 +65,7 @@ class Release:
             feature_names=schema_of.feature_names,
             label_name=schema_of.label_name,
             image_shape=image,
+            soft_labels=plan.mixing.soft_labels_from_means(means),
         )
 
     def __len__(self) -> int:
@@ -114,6 +120,8 @@ class Release:
         if self.image_shape:
             images = self.features.reshape(-1, *self.image_shape)
             np.savez(folder / "synthetic.npz", features=images, labels=classes[self.labels])
+        if self.soft_labels is not None:
+            np.save(folder / "soft_labels.npy", self.soft_labels)
         digests = {
             path.name: hashlib.sha256(path.read_bytes()).hexdigest()
             for path in sorted(folder.iterdir())

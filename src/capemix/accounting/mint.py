@@ -1,4 +1,5 @@
-"""The one place that mints a Guarantee: from a query, the noise each view leaves, and delta."""
+"""The one place that mints a Guarantee: from a query, the noise each view leaves, and delta; or,
+where every record is released by itself, from the noise on its row and label."""
 
 from __future__ import annotations
 
@@ -7,6 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
+from capemix.accounting.gaussian import gaussian_epsilon, gaussian_multiplier
 from capemix.accounting.sampled import (
     epsilon_pld,
     epsilon_rdp,
@@ -46,6 +48,15 @@ GRAPH_ASSUMPTION: Final = "the peer graph was drawn from all sites' randomness"
 FIXED_SIZE_ASSUMPTION: Final = (
     "declared class sizes are lower bounds at every site, and a record's class is public"
 )
+FIXED_POOL_ASSUMPTION: Final = "the declared number of records is a lower bound at every site"
+RECORDWISE_ASSUMPTIONS: Final = (
+    "the number of records, at every site, is public",
+    "a record's own site draws and adds its noise as told; nobody else need be trusted",
+)
+
+
+_SAMPLERS_SHARE: Final = 1e-6
+"""The part of delta that is kept for the samplers' distance from their exact laws."""
 
 
 @dataclass(frozen=True)
@@ -90,11 +101,11 @@ def sound_epsilon(noised: NoisedSum, multiplier: float, delta: float, relation: 
     if noised.arithmetic == LATTICE and noised.site_sigma is not None:
         coordinates = query.rows * query.width
         extra = lattice_sum_epsilon(noised.site_sigma, noised.summands, coordinates)
-    left = (delta - noised.graph_failure) * (1 - 1e-6)
+    left = (delta - noised.graph_failure) * (1 - _SAMPLERS_SHARE)
     if left <= 0:
         return math.inf
     epsilon = _epsilon(noised, multiplier, left, relation) + extra
-    if sampler_delta(epsilon, drawn, noised.summands, SAMPLER_ERROR) <= 1e-6 * left:
+    if sampler_delta(epsilon, drawn, noised.summands, SAMPLER_ERROR) <= _SAMPLERS_SHARE * left:
         return epsilon
     # The samplers' part is not negligible: grant it half of delta, or prove nothing.
     epsilon = _epsilon(noised, multiplier, left / 2, relation) + extra
@@ -175,6 +186,62 @@ def mint_sound(
         assumptions=COMMON_ASSUMPTIONS
         + (FEDERATED_ASSUMPTIONS if adversary.sites > 1 else ())
         + assumptions,
+        seal=SEAL,
+    )
+
+
+@dataclass(frozen=True)
+class NoisedRecord:
+    """A record released by itself: a row of ``columns`` numbers, moved by at most ``sensitivity``
+    when the record is replaced, with a rounded Gaussian of deviation ``noise`` on each; and its
+    label by randomised response at ``label_epsilon``."""
+
+    columns: int
+    sensitivity: float
+    noise: float
+    label_epsilon: float
+
+
+def row_epsilon(noise: float, sensitivity: float, delta: float) -> float:
+    """What the row alone costs: a rounded Gaussian is post-processing of a continuous one, so the
+    analytic Gaussian mechanism is exact."""
+    return gaussian_epsilon(noise / sensitivity, delta * (1 - _SAMPLERS_SHARE))
+
+
+def row_noise(epsilon: float, sensitivity: float, delta: float) -> float:
+    """The least noise at which the row alone costs ``epsilon``."""
+    multiplier = gaussian_multiplier(epsilon, delta * (1 - _SAMPLERS_SHARE))
+    return multiplier * sensitivity * (1 + 1e-12)
+
+
+def recordwise_epsilon(noised: NoisedRecord, delta: float) -> float:
+    """Row and label of one record: their epsilons add, and the label needs no delta."""
+    total = row_epsilon(noised.noise, noised.sensitivity, delta) + noised.label_epsilon
+    drawn = noised.columns + 1
+    within = sampler_delta(total, drawn, 1, SAMPLER_ERROR) <= _SAMPLERS_SHARE * delta
+    return total if within else math.inf
+
+
+def mint_recordwise(
+    noised: NoisedRecord, *, row_bound: float, delta: float, sites: int, seeded: bool
+) -> Guarantee:
+    """The guarantee of a release in which a record is one row, noised at its own site: replace-one,
+    and the same against everybody, all the other sites included."""
+    epsilon = _plus(recordwise_epsilon(noised, delta), None)
+    cost = ViewCost(noised.noise, noised.noise / row_bound, epsilon)
+    status = Status.NO_PRIVACY if epsilon is None else Status.GUARANTEE
+    return Guarantee(
+        epsilon=epsilon,
+        delta=delta,
+        relation=Relation.REPLACE_ONE,
+        adversary=Adversary(sites, colluding=sites - 1, dropouts=0),
+        view="public",
+        views={"public": cost} if sites == 1 else {"public": cost, "server": cost},
+        accountant="analytic Gaussian",
+        arithmetic=ROUNDED,
+        status=Status.SEEDED if seeded else status,
+        epsilon_pld=None,
+        assumptions=COMMON_ASSUMPTIONS + RECORDWISE_ASSUMPTIONS,
         seal=SEAL,
     )
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from capemix.data import Loaded
     from capemix.data.rows import LabeledRows
     from capemix.guarantee import Guarantee
-    from capemix.plan import Plan
+    from capemix.plan import Plan, RecordPlan
     from capemix.prepare.steps import Normalise
 
 app = typer.Typer(
@@ -47,7 +47,7 @@ def _version(
 @app.command()
 @opt.with_plan
 def calibrate(
-    plan: Plan,
+    plan: Plan | RecordPlan,
     epsilon: Annotated[float, typer.Option(help="The budget; inf for none.")],
     json: opt.Json = False,
 ) -> None:
@@ -62,8 +62,8 @@ def calibrate(
 @app.command()
 @opt.with_plan
 def account(
-    plan: Plan,
-    noise: Annotated[float, typer.Option(help="TAU: deviation of the noise on a mixture.")],
+    plan: Plan | RecordPlan,
+    noise: Annotated[float, typer.Option(help="TAU: deviation of the noise on a released row.")],
     json: opt.Json = False,
 ) -> None:
     """What a given noise costs."""
@@ -72,6 +72,7 @@ def account(
 
 @app.command()
 def synth(
+    context: typer.Context,
     epsilon: Annotated[float, typer.Option(help="The budget; inf for none.")],
     out: Annotated[Path, typer.Option(help="Folder to write: absent or empty.")],
     data: Annotated[
@@ -80,6 +81,7 @@ def synth(
     label: Annotated[
         str | None, typer.Option(help="Label column of a file.", show_default=False)
     ] = None,
+    synthesizer: opt.Synthesizer = "mixing",
     scheme: Annotated[opt.SchemeName, typer.Option(help="Who adds noise.")] = "central",
     form: opt.Form = "joint",
     sites: opt.Sites = None,
@@ -129,6 +131,7 @@ def synth(
     label_noise: opt.LabelNoise = None,
     peers: opt.Peers = None,
     printed_theorem: opt.Printed = False,
+    projection: opt.Projection = None,
     test_seed: Annotated[
         int | None,
         typer.Option(help="Reproducible noise, for tests: NOT private.", show_default=False),
@@ -156,7 +159,8 @@ def synth(
     if clip is None:
         declared = getattr(how, "low", None) is not None
         clip = 0.5 * loaded.train.width**0.5 if declared else 1.0
-    sizes = loaded.info.class_sizes if loaded.info else None
+    recordwise = synthesizer in ("random-projection", "local-perturbation")
+    sizes = loaded.info.class_sizes if loaded.info and not recordwise else None
     if class_sizes is not None:
         sizes = opt.parse_sizes(class_sizes, len(loaded.train.classes))
     source = SystemSource() if test_seed is None else SeededSource(test_seed)
@@ -179,12 +183,18 @@ def synth(
         "peers": peers,
         "printed_theorem": printed_theorem,
     }
-    with row_progress(samples * len(parts), quiet=json) as progress:
+    if recordwise:  # the rest has no meaning there: what was given is refused by name
+        given = opt.given(context)
+        asked = {name: asked[name] for name in asked if name in ("clip", "normalise", *given)}
+    rows = len(loaded.train) if recordwise else samples * len(parts)
+    with row_progress(rows, quiet=json) as progress:
         release = release_of(
             parts,
             epsilon=epsilon,
             delta=delta,
             class_sizes=sizes,
+            synthesizer=synthesizer,
+            projection=projection,
             source=source,
             progress=progress,
             **asked,
@@ -372,8 +382,10 @@ def _normalise(
     return PublicMap.of_range(low, high, center=center)
 
 
-def _account_of(plan: Plan, guarantee: Guarantee) -> dict[str, Any]:
+def _account_of(plan: Plan | RecordPlan, guarantee: Guarantee) -> dict[str, Any]:
     """What `calibrate`, `account` and `synth` print."""
+    from capemix.plan import RecordPlan
+
     found: dict[str, Any] = {
         "epsilon": guarantee.epsilon,
         "delta": guarantee.delta,
@@ -383,8 +395,15 @@ def _account_of(plan: Plan, guarantee: Guarantee) -> dict[str, Any]:
         "accountant": guarantee.accountant,
         "status": str(guarantee.status),
         "arithmetic": guarantee.arithmetic,
-        "scheme": str(plan.federation.scheme),
     }
+    if isinstance(plan, RecordPlan):
+        return found | {
+            "synthesizer": str(plan.synthesizer),
+            "label_kept": plan.label_kept,
+            "view": guarantee.view,
+            "views": guarantee.as_json()["views"],
+        }
+    found["scheme"] = str(plan.federation.scheme)
     if guarantee.accountant == "sound":
         found["epsilon_pld"] = guarantee.epsilon_pld
     if plan.federation.scheme != "central":
@@ -402,7 +421,7 @@ def _account_of(plan: Plan, guarantee: Guarantee) -> dict[str, Any]:
     return found
 
 
-def _show_account(plan: Plan, *, as_json: bool) -> None:
+def _show_account(plan: Plan | RecordPlan, *, as_json: bool) -> None:
     from capemix.cli.show import print_facts, print_json
 
     found = _account_of(plan, plan.guarantee())

@@ -15,7 +15,7 @@ import typer
 from capemix.errors import InputError
 
 if TYPE_CHECKING:
-    from capemix.plan import Plan
+    from capemix.plan import Plan, RecordPlan
 
 SchemeName = Literal["central", "conventional", "cape"]
 FormName = Literal["joint", "algorithm1"]
@@ -26,12 +26,24 @@ SelectionName = Literal["poisson", "fixed-size"]
 RelationName = Literal["add-or-remove-one", "replace-one"]
 LawName = Literal["discrete", "rounded", "gaussian"]
 NormaliseName = Literal["public", "site-zscore"]
+SynthesizerName = Literal["mixing", "dp-mix", "random-projection", "local-perturbation"]
 
 
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")]
 Delta = Annotated[float, typer.Option(help="Probability with which the guarantee may fail.")]
 Mixture = Annotated[int, typer.Option(help="L: rows mixed into one synthetic row.")]
 Samples = Annotated[int, typer.Option(help="T: synthetic rows, over all classes.")]
+Synthesizer = Annotated[
+    SynthesizerName,
+    typer.Option(help="Mixing by class (DP-CDA), or a baseline that it is compared with."),
+]
+Projection = Annotated[
+    int | None,
+    typer.Option(
+        help="K: directions of random-projection [default: a quarter of the features].",
+        show_default=False,
+    ),
+]
 Sites = Annotated[
     int | None, typer.Option(help="S: sites (pooled by --scheme central).", show_default=False)
 ]
@@ -108,12 +120,31 @@ Printed = Annotated[
 ]
 
 
+def given(context: typer.Context) -> list[str]:
+    """The names of the parameters that were typed, not left at their defaults."""
+    return [
+        name
+        for name in context.params
+        if getattr(context.get_parameter_source(name), "name", None) == "COMMANDLINE"
+    ]
+
+
 def _plan_options(
     *,
-    records: Annotated[int, typer.Option(help="N: records, over balanced classes.")],
+    context: typer.Context,
     classes: Annotated[int, typer.Option(help="K: classes.")],
-    samples: Samples,
-    mixture: Mixture,
+    records: Annotated[
+        int | None, typer.Option(help="N: records, over balanced classes.", show_default=False)
+    ] = None,
+    samples: Annotated[
+        int | None, typer.Option(help="T: synthetic rows, over all classes.", show_default=False)
+    ] = None,
+    mixture: Annotated[
+        int | None,
+        typer.Option(help="L: rows mixed into one synthetic row.", show_default=False),
+    ] = None,
+    synthesizer: Synthesizer = "mixing",
+    projection: Projection = None,
     delta: Delta = 1e-5,
     clip: Annotated[float, typer.Option(help="C: l2 norm to which rows are clipped.")] = 1.0,
     accountant: Accountant = "sound",
@@ -135,11 +166,28 @@ def _plan_options(
     peers: Peers = None,
     features: Annotated[int, typer.Option(help="Features per row.")] = 784,
     printed_theorem: Printed = False,
-) -> Plan:
+) -> Plan | RecordPlan:
     """A plan from declared values only; no rows are read."""
-    from capemix.plan import make_plan
+    from capemix.plan import make_plan, make_record_plan
     from capemix.synthesizers.mixing import spread
 
+    if synthesizer in ("random-projection", "local-perturbation"):
+        known = ("synthesizer", "records", "classes", "features", "epsilon", "noise", "json")
+        asked = {name: context.params[name] for name in given(context) if name not in known}
+        return make_record_plan(synthesizer, width=features, classes=tuple(range(classes)), **asked)
+    if projection is not None:
+        raise InputError(
+            "--projection",
+            f"has no meaning for {synthesizer}",
+            value=projection,
+            fix="leave it out, or use --synthesizer random-projection",
+        )
+    if records is None or samples is None or mixture is None:
+        raise InputError(
+            "--records, --samples and --mixture",
+            f"are needed for {synthesizer}",
+            fix="give N, T and L",
+        )
     if classes < 1 or records < classes:
         raise InputError(
             "--records and --classes",
@@ -154,6 +202,7 @@ def _plan_options(
         ),
         samples=samples,
         mixture=mixture,
+        pool="all" if synthesizer == "dp-mix" else "class",
         clip=clip,
         scheme=scheme or ("central" if sites is None else "cape"),
         form=form,
@@ -177,8 +226,9 @@ def with_plan(command: Callable[..., None]) -> Callable[..., None]:
     """Give a command the options of a public plan; it receives the plan as its first argument."""
     shared = inspect.signature(_plan_options)
     own = list(inspect.signature(command).parameters.values())[1:]
-    hints = get_type_hints(_plan_options, localns={"Plan": object}, include_extras=True)
-    hints |= get_type_hints(command, localns={"Plan": object}, include_extras=True)
+    plans = {"Plan": object, "RecordPlan": object}
+    hints = get_type_hints(_plan_options, localns=plans, include_extras=True)
+    hints |= get_type_hints(command, localns=plans, include_extras=True)
 
     def run(**options: Any) -> None:
         given = {name: options.pop(name) for name in shared.parameters}

@@ -15,7 +15,7 @@ from rich.table import Table
 from capemix.evaluate import Score
 from capemix.federation import Scheme
 from capemix.guarantee import Status
-from capemix.plan import Accountant
+from capemix.plan import Accountant, Plan
 from capemix.release import Release
 
 
@@ -53,7 +53,7 @@ def print_table(title: str, rows: list[dict[str, Any]]) -> None:
 def print_release(release: Release, folder: Path) -> None:
     """The one-screen summary of a release."""
     guarantee, plan = release.guarantee, release.plan
-    adversary, mixing = guarantee.adversary, plan.mixing
+    adversary = guarantee.adversary
     epsilon = "infinite" if guarantee.epsilon is None else f"{guarantee.epsilon:.4g}"
     table = Table(show_header=False, box=None, pad_edge=False)
     table.add_row(
@@ -66,7 +66,7 @@ def print_release(release: Release, folder: Path) -> None:
         table.add_row("", f"PLD reference {guarantee.epsilon_pld:.4g} (continuous Gaussian)")
     for name, cost in guarantee.views.items():
         table.add_row(f"{name} view", f"epsilon {_number(cost.epsilon)}")
-    if adversary.sites > 1 and plan.accountant is Accountant.SOUND:
+    if adversary.sites > 1 and isinstance(plan, Plan) and plan.accountant is Accountant.SOUND:
         table.add_row(
             "against",
             f"the server with {adversary.colluding} of {adversary.sites} sites colluding,"
@@ -77,11 +77,13 @@ def print_release(release: Release, folder: Path) -> None:
                 "price", f"{adversary.price:.3g} times the variance, for trusting nobody (S/h)"
             )
         table.add_row("", "simulated: all sites ran in this one process")
-    table.add_row(
-        "noise",
-        f"{_number(plan.noise)} on a mixture of {mixing.mixture} rows of norm {mixing.clip:.3g}"
-        f" (each site adds {_number(plan.site_noise)}; {guarantee.arithmetic})",
-    )
+    on = f"row of norm {plan.preparation.clip:.3g} ({guarantee.arithmetic})"
+    if isinstance(plan, Plan):
+        on = (
+            f"mixture of {plan.mixing.mixture} rows of norm {plan.mixing.clip:.3g}"
+            f" (each site adds {_number(plan.site_noise)}; {guarantee.arithmetic})"
+        )
+    table.add_row("noise", f"{_number(plan.noise)} on a {on}")
     for step in plan.steps:
         table.add_row(step.name, f"{step.says} [{step.coverage}]", style=None)
     table.add_row("rows", f"{len(release)} synthetic rows, {len(plan.classes)} classes")

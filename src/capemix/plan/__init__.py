@@ -1,8 +1,20 @@
-"""What is asked, frozen: `Plan`; and how plans are made: `make_plan`, `plan_from_json`."""
+"""What is asked, frozen: `Plan`, and how plans are made: `make_plan`, `plan_from_json`; and
+`RecordPlan`, `make_record_plan`, where every record is released by itself."""
 
 from __future__ import annotations
 
 from capemix.plan.making import make_plan, plan_from_json
 from capemix.plan.plan import ARITHMETIC, Accountant, NoiseLaw, Plan
+from capemix.plan.recordwise import Projection, RecordPlan, make_record_plan
 
-__all__ = ["ARITHMETIC", "Accountant", "NoiseLaw", "Plan", "make_plan", "plan_from_json"]
+__all__ = [
+    "ARITHMETIC",
+    "Accountant",
+    "NoiseLaw",
+    "Plan",
+    "Projection",
+    "RecordPlan",
+    "make_plan",
+    "make_record_plan",
+    "plan_from_json",
+]

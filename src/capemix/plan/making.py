@@ -19,7 +19,7 @@ from capemix.guarantee import Guarantee
 from capemix.plan.plan import Accountant, NoiseLaw, Plan
 from capemix.prepare.steps import Coverage, Normalise, PublicMap, SiteZScore
 from capemix.queries import Relation, Selection
-from capemix.synthesizers.mixing import Mixing, spread
+from capemix.synthesizers.mixing import Mixing, Pool, spread
 
 _Kind = TypeVar("_Kind", bound=StrEnum)
 
@@ -61,6 +61,7 @@ def plan_from_json(found: dict[str, Any]) -> Plan:
             class_sizes=tuple(found["class_sizes"]),
             samples=tuple(found["samples"]),
             mixture=found["mixture"],
+            pool=found["pool"],
             clip=found["clip"],
             classes=tuple(found["classes"]),
             normalise=SiteZScore() if kind == "site-zscore" else PublicMap(**normalise),
@@ -100,6 +101,7 @@ def make_plan(
     class_sizes: tuple[int, ...],
     samples: int | tuple[int, ...],
     mixture: int,
+    pool: Pool | str = Pool.CLASS,
     clip: float = 1.0,
     classes: tuple[str | int, ...] = (),
     normalise: Normalise | None = None,
@@ -125,8 +127,10 @@ def make_plan(
     """A plan with the defaults that go with the scheme and the accountant.
 
     The sound accountant draws by Poisson selection on the lattice and leaves labels alone; the
-    paper's draws fixed-size subsets (where it can) and noises labels.
+    paper's draws fixed-size subsets (where it can) and noises labels. ``pool`` "all" is DP-Mix: it
+    mixes records of all classes, and their labels.
     """
+    pool = _member(Pool, pool, "pool")
     scheme = _member(Scheme, scheme, "scheme")
     form = _member(Form, form, "form")
     accountant = _member(Accountant, accountant, "accountant")
@@ -155,11 +159,11 @@ def make_plan(
     if peers is None and scheme is Scheme.CAPE and masks is MaskKind.RING and sites > 50:
         peers = peers_for(sites, colluding, dropouts, delta * 1e-3)
     if label_noise is None:
-        label_noise = paper or algorithm1
+        label_noise = paper or algorithm1 or pool is Pool.ALL
     if not isinstance(samples, tuple):
         if not isinstance(samples, int):
             raise InputError("--samples", "must be a whole number", value=samples, fix="round it")
-        samples = spread(samples, len(class_sizes))
+        samples = spread(samples, len(class_sizes) if pool is Pool.CLASS else 1)
     return Plan(
         mixing=Mixing(
             width=width,
@@ -170,6 +174,7 @@ def make_plan(
             selection=selection,
             label_noise=label_noise,
             sites_averaged=sites if averaged else 1,
+            pool=pool,
         ),
         federation=Federation(
             scheme=scheme,

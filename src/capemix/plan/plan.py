@@ -25,7 +25,7 @@ from capemix.prepare.rows import LATTICE_STEP, MAX_LATTICE_NORM, Preparation
 from capemix.prepare.steps import Coverage, Normalise, SiteZScore, Step
 from capemix.queries import Relation, Selection, SumQuery
 from capemix.randomness.tables import MAX_SIGMA
-from capemix.synthesizers.mixing import Mixing
+from capemix.synthesizers.mixing import Mixing, Pool
 
 
 class Accountant(StrEnum):
@@ -170,18 +170,7 @@ class Plan:
         coarse enough for 16-bit rows and a noise table that fits the cache."""
         if not self.on_lattice:
             return None
-        multiplier = self.site_multiplier
-        if multiplier == 0.0:
-            return MAX_LATTICE_NORM
-        if multiplier > MAX_SIGMA:
-            raise InputError(
-                "--epsilon",
-                "asks for more noise than the lattice holds",
-                value=f"{multiplier:.3g} times a row",
-                fix="raise it, or lower --samples",
-            )
-        fine = max(_SIGMA_AIM / multiplier, 32.0 * math.sqrt(self.mixing.columns))
-        return max(1, math.floor(min(fine, MAX_LATTICE_NORM, MAX_SIGMA / multiplier)))
+        return lattice_norm_bound(self.site_multiplier, self.mixing.columns)
 
     @property
     def query(self) -> SumQuery:
@@ -221,11 +210,11 @@ class Plan:
 
     @property
     def theorem(self) -> Theorem1:
-        """Theorem 1 as a reader would compute it: p = lK/N, as if classes were balanced."""
-        sizes = self.mixing.class_sizes
+        """Theorem 1 as a reader would compute it: p = lK/N, as if classes were balanced; for one
+        pool of all records, where it has T draws in all of them, p = l/N."""
         return Theorem1(
             samples=sum(self.mixing.samples),
-            rate=self.mixing.mixture * len(sizes) / sum(sizes),
+            rate=self.mixing.mixture * self.mixing.pools / sum(self.mixing.class_sizes),
             mixture=self.mixing.mixture,
             clip=self.mixing.clip,
             printed=self.printed_theorem,
@@ -272,7 +261,8 @@ class Plan:
         if self.federation.peers is not None:
             assumptions += (mint.GRAPH_ASSUMPTION,)
         if self.mixing.selection is Selection.FIXED:
-            assumptions += (mint.FIXED_SIZE_ASSUMPTION,)
+            by_class = self.mixing.pool is Pool.CLASS
+            assumptions += (mint.FIXED_SIZE_ASSUMPTION if by_class else mint.FIXED_POOL_ASSUMPTION,)
         return mint.mint_sound(
             self._noised_sum(),
             unit=self.mixing.row_bound / self.mixing.divisor,
@@ -323,28 +313,18 @@ class Plan:
     def as_json(self) -> dict[str, Any]:
         """Everything that was asked, for the manifest: declared values only."""
         federation, mixing = self.federation, self.mixing
-        normalise = (
-            {"kind": "site-zscore"}
-            if isinstance(self.normalise, SiteZScore)
-            else {
-                "kind": "public",
-                "shift": self.normalise.shift,
-                "scale": self.normalise.scale,
-                "low": self.normalise.low,
-                "high": self.normalise.high,
-            }
-        )
         query = self.query
         return {
             "classes": list(self.classes),
             "class_sizes": list(mixing.class_sizes),
             "samples": list(mixing.samples),
             "mixture": mixing.mixture,
+            "pool": str(mixing.pool),
             "clip": mixing.clip,
             "width": mixing.width,
             "selection": str(mixing.selection),
             "label_noise": mixing.label_noise,
-            "normalise": normalise,
+            "normalise": normalise_as_json(self.normalise),
             "scheme": str(federation.scheme),
             "form": str(federation.form) if federation.scheme is Scheme.CAPE else None,
             "sites": federation.sites,
@@ -374,10 +354,39 @@ class Plan:
                     ],
                 }
             ],
-            "steps": [
-                {"name": s.name, "coverage": str(s.coverage), "says": s.says} for s in self.steps
-            ],
+            "steps": steps_as_json(self.steps),
         }
+
+
+def lattice_norm_bound(multiplier: float, columns: int) -> int:
+    """The norm bound of a row in lattice units, for noise of ``multiplier`` norm bounds."""
+    if multiplier == 0.0:
+        return MAX_LATTICE_NORM
+    if multiplier > MAX_SIGMA:
+        raise InputError(
+            "--epsilon",
+            "asks for more noise than the lattice holds",
+            value=f"{multiplier:.3g} times a row",
+            fix="raise it, or lower --samples",
+        )
+    fine = max(_SIGMA_AIM / multiplier, 32.0 * math.sqrt(columns))
+    return max(1, math.floor(min(fine, MAX_LATTICE_NORM, MAX_SIGMA / multiplier)))
+
+
+def normalise_as_json(normalise: Normalise) -> dict[str, Any]:
+    if isinstance(normalise, SiteZScore):
+        return {"kind": "site-zscore"}
+    return {
+        "kind": "public",
+        "shift": normalise.shift,
+        "scale": normalise.scale,
+        "low": normalise.low,
+        "high": normalise.high,
+    }
+
+
+def steps_as_json(steps: tuple[Step, ...]) -> list[dict[str, str]]:
+    return [{"name": s.name, "coverage": str(s.coverage), "says": s.says} for s in steps]
 
 
 def _spent(earlier: Guarantee | None) -> float:

@@ -28,7 +28,7 @@ Real = npt.NDArray[np.float64]
 
 @dataclass(frozen=True, eq=False)
 class PreparedRows:
-    """One site's rows by class, none longer than its bound.
+    """One site's rows by class (or in one group of all), none longer than its bound.
 
     On the lattice ``by_class`` holds int16 arrays and the bound is ``lattice_norm_bound`` units;
     in real arithmetic it holds float64 arrays, bounded by ``l2_norm_bound``.
@@ -124,8 +124,13 @@ def prepare_rows(
     *,
     label_columns: bool,
     lattice_norm_bound: int | None,
+    one_pool: bool = False,
 ) -> PreparedRows:
-    """One site's rows by class. ``label_columns`` appends the one-hot label (the paper's form)."""
+    """One site's rows by class, or with ``one_pool`` in one group of all.
+
+    ``label_columns`` appends the one-hot label (the paper's form). A label off the list of classes
+    drops its row.
+    """
     normalise = preparation.normalise
     if isinstance(normalise, SiteZScore):
         features, normalise = normalise_rows(features, normalise), PublicMap()
@@ -133,16 +138,16 @@ def prepare_rows(
     width = features.shape[1] + (classes if label_columns else 0)
     bound = float(np.sqrt(preparation.clip**2 + 1.0)) if label_columns else preparation.clip
     by_class: list[npt.NDArray[Any]] = []
-    for label in range(classes):
-        members = np.flatnonzero(labels == label)
+    codes = np.arange(classes)
+    for group in [codes] if one_pool else codes[:, None]:
+        members = np.flatnonzero(np.isin(labels, group))
         dtype = np.float64 if lattice_norm_bound is None else np.int16
         out: npt.NDArray[Any] = np.empty((len(members), width), dtype=dtype)
         for start in range(0, len(members), _CHUNK):
-            rows = per_chunk.apply(features[members[start : start + _CHUNK]])
+            chunk = members[start : start + _CHUNK]
+            rows = per_chunk.apply(features[chunk])
             if label_columns:
-                one_hot = np.zeros((len(rows), classes))
-                one_hot[:, label] = 1.0
-                rows = np.hstack([rows, one_hot])
+                rows = np.hstack([rows, np.eye(classes)[labels[chunk]]])
             out[start : start + len(rows)] = (
                 rows
                 if lattice_norm_bound is None

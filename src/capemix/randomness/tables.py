@@ -236,6 +236,18 @@ def rounded_gaussian(sigma: float) -> IntegerLaw:
     return _mirrored(weights)
 
 
+@lru_cache(maxsize=8)
+def response_shift(epsilon: float, answers: int) -> IntegerLaw:
+    """Randomised response as a shift modulo K: 0 with weight 1, each of 1..K-1 with e^-epsilon.
+
+    Added to the true answer modulo K it tells that one with probability e^ε / (e^ε + K - 1).
+    """
+    if not epsilon >= 0.0 or answers < 1:
+        raise ValueError(f"no table for {answers} answers at epsilon {epsilon}")
+    other = _fixed_exp(-Fraction(epsilon))
+    return _alias_table(0, [1 << _FIXED] + [other] * (answers - 1))
+
+
 @lru_cache(maxsize=1024)
 def binomial(trials: int, selected: int, among: int) -> IntegerLaw:
     """Binomial(trials, selected / among), for Poisson selection of records."""

@@ -4,12 +4,18 @@ post-processing from noisy sums to rows.
 A mixture of class k is (1/l) times the sum of the class-k rows that were drawn. The labels of a
 class-k mixture are k before any row is read, so by default they are released as they are; with
 ``label_noise`` the one-hot label is mixed and noised along with the row, as the paper has it.
+
+DP-Mix (Lee, Kim, Lee, Suh, Ramchandran 2019, "Synthesizing Differentially Private Datasets using
+Random Mixing") is the same with one pool of all records: a mixture averages rows of any class and
+their one-hot labels, so a record takes part in all T draws, at rate l/N, and the label that is
+released is the largest entry of the noisy mixed label.
 """
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from enum import StrEnum
 from typing import Any
 
 import numpy as np
@@ -22,9 +28,17 @@ from capemix.prepare.rows import PreparedRows
 from capemix.queries import Participation, Selection, SumQuery
 
 
+class Pool(StrEnum):
+    """Which records are mixed with each other."""
+
+    CLASS = "class"  # those of one class: DP-CDA
+    ALL = "all"  # any: DP-Mix
+
+
 @dataclass(frozen=True)
 class Mixing:
-    """``samples[k]`` mixtures of class k, of ``mixture`` rows each (in expectation, if Poisson).
+    """``samples[k]`` mixtures of class k, of ``mixture`` rows each (in expectation, if Poisson);
+    with one pool of all records ``samples`` is one number, the mixtures in all.
 
     ``class_sizes`` are declared or noisy sizes that fix the sampling rates. ``sites_averaged``
     is 1 when the sites' shares add up to a mixture, and S when each of S sites mixes rows of its
@@ -39,6 +53,7 @@ class Mixing:
     selection: Selection = Selection.POISSON
     label_noise: bool = False
     sites_averaged: int = 1
+    pool: Pool = Pool.CLASS
 
     def __post_init__(self) -> None:
         whole = (self.width, self.mixture, *self.samples, *self.class_sizes)
@@ -57,12 +72,20 @@ class Mixing:
             )
         if not self.class_sizes:
             raise InputError("classes", "are none", fix="declare at least one class")
-        if len(self.samples) != len(self.class_sizes) or min(self.samples) < 0:
+        if self.pool is Pool.ALL and not self.label_noise:
+            raise InputError(
+                "--label-noise",
+                "cannot be left out when classes are mixed: the mixed label tells of the records",
+                fix="leave --no-label-noise out, or mix by class",
+            )
+        if len(self.samples) != self.pools or min(self.samples) < 0:
             raise InputError(
                 "--samples",
                 "must give every class a number of mixtures",
                 value=len(self.samples),
-                fix=f"there are {len(self.class_sizes)} classes",
+                fix=f"there are {self.pools} classes"
+                if self.pool is Pool.CLASS
+                else "give one number when classes are mixed",
             )
         if sum(self.samples) < 1:
             raise InputError(
@@ -71,9 +94,10 @@ class Mixing:
         smallest = min(self.pool_sizes)
         if self.mixture > smallest:
             where = " at a site" if self.sites_averaged > 1 else ""
+            what = "the smallest class" if self.pool is Pool.CLASS else "the records there are"
             raise InputError(
                 "--mixture",
-                f"is larger than the smallest class{where} ({smallest})",
+                f"is larger than {what}{where} ({smallest})",
                 value=self.mixture,
                 fix="lower --mixture, or declare larger class sizes if they are true",
             )
@@ -83,9 +107,15 @@ class Mixing:
         return len(self.class_sizes)
 
     @property
+    def pools(self) -> int:
+        """How many groups of records are mixed apart: the classes, or one of all."""
+        return self.classes if self.pool is Pool.CLASS else 1
+
+    @property
     def pool_sizes(self) -> tuple[int, ...]:
         """The sizes from which one site's (or the joint) draw selects."""
-        return tuple(size // self.sites_averaged for size in self.class_sizes)
+        sizes = self.class_sizes if self.pool is Pool.CLASS else (sum(self.class_sizes),)
+        return tuple(size // self.sites_averaged for size in sizes)
 
     @property
     def row_bound(self) -> float:
@@ -120,7 +150,7 @@ class Mixing:
     def add_block(
         self, rows: PreparedRows, group: int, selected: Selected, out: npt.NDArray[Any]
     ) -> None:
-        """The un-noised sums of one block of draws of class ``group``."""
+        """The un-noised sums of one block of draws of pool ``group``."""
         sum_selected(rows.by_class[group], selected, out)
 
     @property
@@ -135,6 +165,12 @@ class Mixing:
         if self.label_noise:
             return means[:, : self.width], means[:, self.width :].argmax(axis=1)
         return means, np.repeat(np.arange(self.classes, dtype=np.int64), self.samples)
+
+    def soft_labels_from_means(
+        self, means: npt.NDArray[np.floating[Any]]
+    ) -> npt.NDArray[np.floating[Any]] | None:
+        """The noisy mixed labels whose largest entry is the label, where classes are mixed."""
+        return means[:, self.width :] if self.pool is Pool.ALL else None
 
 
 def spread(total: int, parts: int) -> tuple[int, ...]:

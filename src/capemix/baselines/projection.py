@@ -1,0 +1,40 @@
+"""The public random matrix of DPPro, and the way back."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import numpy.typing as npt
+
+from capemix.plan import Projection
+from capemix.randomness.gaussian import add_gaussian
+from capemix.randomness.source import SeededSource
+
+Real = npt.NDArray[np.float64]
+
+
+def public_matrix(projection: Projection, width: int) -> Real:
+    """P, ``width`` x k, independent N(0, 1/k): norms are kept on average, E|xP|² = |x|²
+    (Johnson, Lindenstrauss 1984; Gaussian as in Dasgupta, Gupta 2003).
+
+    It is published by its seed: no noise, and no privacy rests on it.
+    """
+    k = projection.dimensions
+    matrix = np.zeros((width, k))
+    stream = SeededSource(projection.seed).stream("public matrix", width, k)
+    add_gaussian(matrix.reshape(-1), 1.0 / math.sqrt(k), stream)
+    return matrix
+
+
+def project(rows: Real, matrix: Real) -> Real:
+    return np.asarray(rows @ matrix)
+
+
+def back(rows: Real, matrix: Real) -> Real:
+    """Rows of the full width again: for each y the shortest x with xP = y, by the pseudo-inverse.
+
+    Post-processing that loses nothing: projected again, x is y. And a linear model trained on
+    such rows says of a real row x what it would say of its projection xP.
+    """
+    return np.asarray(rows @ np.linalg.pinv(matrix))

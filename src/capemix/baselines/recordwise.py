@@ -1,0 +1,108 @@
+"""Every record released by itself: clip, project, noise the row, answer at random for the label.
+
+Released rows keep the records' order and have the full width: a projected row is taken back by the
+matrix's pseudo-inverse, so that the same models train on it; its k numbers can be had again with
+the manifest's seed. Values are not moved into the declared range, which would bias them. What is
+done after the noise is post-processing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from capemix.baselines.projection import back, project, public_matrix
+from capemix.data.rows import LabeledRows
+from capemix.errors import InputError
+from capemix.plan import RecordPlan
+from capemix.prepare.rows import clip_rows, denormalise_rows, truncate_rows
+from capemix.randomness.source import SeededSource, Source, SystemSource
+from capemix.randomness.tables import response_shift, rounded_gaussian
+from capemix.release import Release
+
+_BLOCK: Final = 4096  # records; part of the format, since streams are labelled by block
+
+Real = npt.NDArray[np.float64]
+
+
+def release_records(
+    plan: RecordPlan,
+    sites: Sequence[LabeledRows],
+    *,
+    source: Source | None = None,
+    progress: Callable[[int], None] | None = None,
+) -> Release:
+    """The sites' noised records side by side, site after site."""
+    source = SystemSource() if source is None else source
+    if type(source) not in (SystemSource, SeededSource):
+        raise TypeError("noise comes from a SystemSource, or a SeededSource in tests")
+    features, labels = [], []
+    for index, rows in enumerate(sites):
+        if rows.width != plan.width or rows.classes != plan.classes:
+            raise InputError(
+                "rows",
+                f"must have the plan's {plan.width} columns and {len(plan.classes)} classes",
+                value=f"{rows.width} and {len(rows.classes)}",
+                fix="plan for these rows",
+            )
+        own = source.child("site", index)
+        features.append(noised_rows(plan, rows.features, own.child("rows"), progress))
+        labels.append(answered_labels(plan, rows.labels, own))
+    first = sites[0]
+    released = np.concatenate(features)
+    denormalise_rows(released, replace(plan.normalise, low=None, high=None))
+    image = first.image_shape
+    return Release(
+        features=released.astype(np.float32 if image else np.float64, copy=False),
+        labels=np.concatenate(labels),
+        plan=plan,
+        guarantee=plan.guarantee(seeded=isinstance(source, SeededSource), sites=len(sites)),
+        feature_names=first.feature_names,
+        label_name=first.label_name,
+        image_shape=image,
+    )
+
+
+def noised_rows(
+    plan: RecordPlan,
+    features: npt.NDArray[Any],
+    source: Source,
+    progress: Callable[[int], None] | None = None,
+) -> Real:
+    """Rows with noise, in the units of the public map, of the full width."""
+    matrix = None if plan.projection is None else public_matrix(plan.projection, plan.width)
+    out = np.empty((len(features), plan.width))
+    for block, start in enumerate(range(0, len(features), _BLOCK)):
+        rows = plan.preparation.apply(features[start : start + _BLOCK])
+        if matrix is not None:
+            rows = clip_rows(project(rows, matrix), plan.clip)
+        noised = _add_noise(plan, rows, source, block)
+        out[start : start + len(rows)] = noised if matrix is None else back(noised, matrix)
+        if progress is not None:
+            progress(len(rows))
+    return out
+
+
+def _add_noise(plan: RecordPlan, rows: Real, source: Source, block: int) -> Real:
+    """Integers plus round(N(0, s²)), which is round(integers + N(0, s²))."""
+    bound = plan.lattice_norm_bound
+    units = truncate_rows(rows, l2_norm_bound=plan.clip, lattice_norm_bound=bound)
+    units = units.astype(np.int32)
+    if plan.noise:
+        law = rounded_gaussian(plan.lattice_deviation)
+        law.add_to(units.reshape(-1), source.stream("noise", block))
+    return np.asarray(units * (plan.clip / bound))
+
+
+def answered_labels(
+    plan: RecordPlan, labels: npt.NDArray[np.int64], source: Source
+) -> npt.NDArray[np.int64]:
+    """Randomised response: the true label shifted by a random step modulo the classes."""
+    if not plan.noise or len(plan.classes) == 1:
+        return labels.copy()
+    law = response_shift(plan.label_epsilon, len(plan.classes))
+    return (labels + law.draw(source.stream("labels"), len(labels))) % len(plan.classes)

@@ -1,0 +1,28 @@
+"""The synthesizers by name, as options and manifests spell them."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+from capemix.errors import InputError
+
+
+class SynthesizerName(StrEnum):
+    MIXING = "mixing"  # DP-CDA: Saha, Tonoy, Imtiaz 2024
+    DP_MIX = "dp-mix"  # Lee, Kim, Lee, Suh, Ramchandran 2019
+    RANDOM_PROJECTION = "random-projection"  # DPPro: Xu, Ren, Zhang, Qin, Ren 2017
+    LOCAL_PERTURBATION = "local-perturbation"  # Agrawal, Srikant 2000
+
+    @classmethod
+    def named(cls, name: str) -> SynthesizerName:
+        try:
+            return cls(name)
+        except ValueError:
+            raise InputError(
+                "--synthesizer", "is unknown", value=name, fix=f"use one of {', '.join(cls)}"
+            ) from None
+
+    @property
+    def recordwise(self) -> bool:
+        """Whether every record is released by itself, instead of in mixtures."""
+        return self in (SynthesizerName.RANDOM_PROJECTION, SynthesizerName.LOCAL_PERTURBATION)
