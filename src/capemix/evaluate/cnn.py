@@ -92,14 +92,14 @@ class ManyCNNs(nn.Module):
         if images.is_cuda and self._fused:
             from capemix.evaluate.conv_block import FusedBlock
 
-            pooled, mean, variance = FusedBlock.apply(images, *parameters)
+            pooled, mean, variance = FusedBlock.apply(images, *parameters)  # type: ignore[no-untyped-call]
         else:
             pooled, mean, variance = plain_block(images, *parameters)
         count = images.shape[1] * SIDE * SIDE
         with torch.no_grad():
             self.running_mean.lerp_(mean, BN_MOMENTUM)
             self.running_var.lerp_(variance * (count / (count - 1)), BN_MOMENTUM)
-        return pooled
+        return pooled  # type: ignore[no-any-return]
 
     def _fixed_block(self, images: Tensor) -> Tensor:
         rectified = _convolved(images, self.conv_weight, self.conv_bias)

@@ -64,7 +64,7 @@ def _spread(weight: Tensor) -> Tensor:
 
 
 @triton.jit
-def _neighbourhoods(image, model, first, rows, TILE: tl.constexpr):  # type: ignore[no-untyped-def]
+def _neighbourhoods(image, model, first, rows, TILE: tl.constexpr):
     """6 x 6 pixels (of 64 slots) of each cell, which cell, and whether it exists."""
     cell = first + tl.arange(0, TILE)
     there = cell < rows * 196
@@ -78,7 +78,7 @@ def _neighbourhoods(image, model, first, rows, TILE: tl.constexpr):  # type: ign
 
 
 @triton.jit
-def _weights(spread, biases, model):  # type: ignore[no-untyped-def]
+def _weights(spread, biases, model):
     pixel = tl.arange(0, 64)
     column = tl.arange(0, 128)
     weight = tl.load(spread + model * 8192 + pixel[:, None] * 128 + column[None, :])
@@ -86,9 +86,7 @@ def _weights(spread, biases, model):  # type: ignore[no-untyped-def]
 
 
 @triton.jit
-def _stats(  # type: ignore[no-untyped-def]
-    image, spread, biases, partial, rows, TILE: tl.constexpr, TILES: tl.constexpr
-):
+def _stats(image, spread, biases, partial, rows, TILE: tl.constexpr, TILES: tl.constexpr):
     """Each program's sum and sum of squares of every column."""
     model = tl.program_id(0)
     part = tl.program_id(1)
@@ -107,7 +105,7 @@ def _stats(  # type: ignore[no-untyped-def]
 
 
 @triton.jit
-def _forward(  # type: ignore[no-untyped-def]
+def _forward(
     image,
     spread,
     biases,
@@ -138,7 +136,7 @@ def _forward(  # type: ignore[no-untyped-def]
 
 
 @triton.jit
-def _pooled_sums(grad, pooled, partial, rows, ROWS: tl.constexpr):  # type: ignore[no-untyped-def]
+def _pooled_sums(grad, pooled, partial, rows, ROWS: tl.constexpr):
     """Each program's sums over its rows of the gradient, and of gradient times value, a channel."""
     model = tl.program_id(0)
     part = tl.program_id(1)
@@ -160,7 +158,7 @@ def _pooled_sums(grad, pooled, partial, rows, ROWS: tl.constexpr):  # type: igno
 
 
 @triton.jit
-def _backward(  # type: ignore[no-untyped-def]
+def _backward(
     image,
     spread,
     biases,

@@ -112,7 +112,7 @@ def predict(cnns: ManyCNNs, images: Tensor, *, at_once: int = 500) -> Tensor:
     """Every model's class for each of ``images`` (rows, 784), or (models, rows, 784)."""
     if images.ndim == 2:
         images = images.expand(cnns.models, *images.shape)
-    parts = images.split(at_once, dim=1)
+    parts = torch.split(images, at_once, dim=1)
     return torch.cat([cnns(part).argmax(2) for part in parts], dim=1)
 
 
@@ -155,7 +155,7 @@ class _Step:
     def captured(self) -> Callable[[], None]:
         """The same as a CUDA graph. Capturing needs a few steps taken; they are undone."""
         state = {name: value.clone() for name, value in self._cnns.state_dict().items()}
-        aside = torch.cuda.Stream()
+        aside = torch.cuda.Stream()  # type: ignore[no-untyped-call]
         aside.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(aside):
             for _ in range(2):

@@ -57,7 +57,7 @@ def released_noise(setting: Setting) -> float:
     if math.isinf(setting.epsilon):
         return 0.0
     if setting.accountant == "gaussian":
-        return gaussian_noise(setting.epsilon, math.sqrt(4.0 * setting.clip**2 + 2.0))
+        return _record_noise(setting)
     if setting.accountant == "sound":
         return _sound(setting)
     classes = 1 if setting.method == "dp-mix" else 10
@@ -104,17 +104,7 @@ def _sound(setting: Setting) -> float:
     return noise
 
 
-def gaussian_noise(epsilon: float, l2_sensitivity: float, delta: float = DELTA) -> float:
-    """The smallest deviation of the Gaussian mechanism (Balle, Wang 2018, Theorem 8)."""
-    from scipy.stats import norm
+def _record_noise(setting: Setting) -> float:
+    from capemix.baselines import noise_of
 
-    from capemix.accounting.calibration import smallest_noise
-
-    def delta_of(deviation: float) -> float:
-        ratio = l2_sensitivity / deviation
-        return float(
-            norm.cdf(ratio / 2 - epsilon / ratio)
-            - math.exp(epsilon) * norm.cdf(-ratio / 2 - epsilon / ratio)
-        )
-
-    return smallest_noise(delta_of, delta, start=l2_sensitivity)
+    return noise_of(setting.method, epsilon=setting.epsilon, delta=DELTA, clip=setting.clip).row

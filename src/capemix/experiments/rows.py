@@ -14,6 +14,7 @@ from typing import Any, Final
 import torch
 from torch import Tensor
 
+from capemix.accounting.gaussian import kept_probability
 from capemix.data.registry import load_dataset
 from capemix.experiments.settings import Setting
 
@@ -72,7 +73,7 @@ def training_rows(
     if setting.method == "real":
         return prepared, records.labels
     if setting.method in ("random-projection", "local-perturbation"):
-        return _record_by_record(setting, noise, prepared, one_hot, generator)
+        return _record_by_record(setting, noise, prepared, records.labels, generator)
     if setting.method == "dp-mix":
         parts = [
             _fixed(draws, len(prepared), setting.mixture, generator) for draws in _pieces(setting)
@@ -108,17 +109,22 @@ def _class_by_class(
 
 
 def _record_by_record(
-    setting: Setting, noise: float, prepared: Tensor, one_hot: Tensor, generator: torch.Generator
+    setting: Setting, noise: float, prepared: Tensor, labels: Tensor, generator: torch.Generator
 ) -> tuple[Tensor, Tensor]:
+    """As `capemix.baselines.recordwise`: half of epsilon for the row, half for the label."""
+    kept = kept_probability(setting.epsilon / 2, _CLASSES)
+    chance = torch.rand(labels.shape, generator=generator, device=labels.device)
+    other = torch.randint(1, _CLASSES, labels.shape, generator=generator, device=labels.device)
+    told = torch.where(chance < kept, labels, (labels + other) % _CLASSES)
+
+    def noised(rows: Tensor) -> Tensor:
+        return rows + noise * torch.randn(rows.shape, generator=generator, device=rows.device)
+
     if setting.method == "local-perturbation":
-        return _noised(prepared, one_hot, noise, setting.labels_noised, generator)
-    # Orthonormal directions, so that a projected row is no longer than the row.
-    gaussian = torch.randn(
-        prepared.shape[1], PROJECTED, generator=generator, device=prepared.device
-    )
-    directions = torch.linalg.qr(gaussian).Q
-    rows, labels = _noised(prepared @ directions, one_hot, noise, setting.labels_noised, generator)
-    return rows @ directions.T, labels
+        return noised(prepared), told
+    shape = (prepared.shape[1], PROJECTED)
+    matrix = torch.randn(shape, generator=generator, device=prepared.device) / PROJECTED**0.5
+    return noised(_clipped(prepared @ matrix, setting.clip)) @ torch.linalg.pinv(matrix), told
 
 
 def _noised(
@@ -167,5 +173,5 @@ def _normalised(rows: Tensor, by: Tensor) -> Tensor:
 
 
 def _clipped(rows: Tensor, clip: float) -> Tensor:
-    norms = torch.linalg.vector_norm(rows, dim=1, keepdim=True)
+    norms: Tensor = torch.linalg.vector_norm(rows, dim=1, keepdim=True)
     return rows / (norms / clip).clamp_min(1.0)

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, fields, replace
 from itertools import product
-from typing import Final
+from typing import Any, Final
 
 DATASETS: Final = ("mnist", "fashion-mnist")
 MIXTURES: Final = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512)
@@ -46,7 +46,12 @@ class Setting:
 
     @classmethod
     def from_text(cls, row: dict[str, str]) -> Setting:
-        kinds = {"int": int, "float": float, "bool": lambda text: text == "True", "str": str}
+        kinds: dict[str, Callable[[str], Any]] = {
+            "int": int,
+            "float": float,
+            "bool": lambda text: text == "True",
+            "str": str,
+        }
         return cls(**{field.name: kinds[str(field.type)](row[field.name]) for field in fields(cls)})
 
 

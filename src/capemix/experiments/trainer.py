@@ -10,6 +10,7 @@ import argparse
 import csv
 import math
 import time
+from functools import partial
 from pathlib import Path
 
 from capemix.evaluate.many import Training, device_named, predict, train_many
@@ -25,6 +26,10 @@ _WAYS = {
     "accuracy: torch's layers": {"models": 4, "epochs": 100, "fused": False, "graph": True},
     "accuracy: fused": {"models": 4, "epochs": 100, "fused": True, "graph": True},
 }
+
+
+def _mark(marks: list[float], _epoch: int, _of: int) -> None:
+    marks.append(time.monotonic())
 
 
 def main() -> None:
@@ -47,7 +52,7 @@ def main() -> None:
                 labels.expand(models, -1).contiguous(),
                 range(models),
                 Training(epochs=epochs),
-                lambda _epoch, _of, marks=marks: marks.append(time.monotonic()),
+                partial(_mark, marks),
                 fused=bool(how["fused"]),
                 graph=bool(how["graph"]),
             )
