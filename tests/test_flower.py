@@ -538,3 +538,13 @@ def test_the_coordinators_commands(capemix: Capemix, tmp_path: Path) -> None:
     assert all(Path(path).exists() for path in found["files"])
     for bad in (("--features", "a,a"), ("--features", "a,b", "--public-range", "low,high")):
         assert capemix(*proposal, *bad).code == 2
+
+
+def test_what_a_federation_costs_can_be_measured(capemix: Capemix) -> None:
+    words = ("federate", "measure", "--sites", 4, "--samples", 200, "--width", 9, "--in-process")
+    found = capemix(*words, "--json").json
+    assert list(found["seconds"]) == [*ROUNDS, "sum"]
+    assert found["bytes_a_site"]["upload"][1] >= 200 * 9 * 4
+    assert found["peak_memory"]["everything"] > 1 << 20
+    assert "| 4 | 200 |" in capemix(*words).out
+    assert capemix(*words[:4], "--samples", 7).code == 2

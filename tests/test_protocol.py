@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from capemix.data import LabeledRows, partition
+from capemix.engines.in_process import run_in_process
 from capemix.engines.local import run_local
 from capemix.errors import InputError
 from capemix.pipeline import SiteShare, SourceDraws, prepare_site, share_bytes, site_share
@@ -848,3 +849,30 @@ def test_a_roster_is_checked() -> None:
     for text in ("", "[]", "{}", '{"coordinator": 1, "sites": []}'):
         with pytest.raises(InputError):
             Roster.from_json(text)
+
+
+# -- in one process, message by message ------------------------------------------------------------
+
+
+def test_the_whole_protocol_in_one_process_gives_the_local_release() -> None:
+    rng = np.random.default_rng(0)
+    rows = LabeledRows(
+        features=rng.normal(size=(90, 40)),
+        labels=(np.arange(90) % 2).astype(np.int64),
+        classes=(0, 1),
+        feature_names=tuple(map(str, range(40))),
+    )
+    parts = partition(rows, 5, "stratified", seed=1)
+    plan = make_plan(
+        width=40, class_sizes=(45, 45), samples=60, mixture=6, scheme="cape", sites=5
+    ).calibrate(5.0)
+    found, stages = run_in_process(plan, parts, source=SeededSource(3), chunk_bytes=LEAST_CHUNK)
+    local = run_local(plan, parts, source=SeededSource(3))
+    assert found.features.tobytes() == local.features.tobytes()
+    assert found.guarantee == local.guarantee
+    assert [stage.name for stage in stages] == [*ROUNDS, "sum"]
+    upload = stages[ROUNDS.index("upload")]
+    assert upload.bytes_in > 5 * share_bytes(plan) > 10 * LEAST_CHUNK
+    assert sum(stage.bytes_in for stage in stages) < 2 * upload.bytes_in
+    with pytest.raises(InputError, match="must be 5"):
+        run_in_process(plan, parts[:4])

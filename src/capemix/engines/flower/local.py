@@ -55,11 +55,7 @@ Watch = Callable[[Outcome, Mapping[int, int]], None]
 
 def schema_of(rows: LabeledRows) -> dict[str, Any]:
     """The public schema, as a plan file holds it."""
-    return {
-        "features": list(rows.feature_names),
-        "label": rows.label_name,
-        "image_shape": list(rows.image_shape) if rows.image_shape else None,
-    }
+    return rows.schema()
 
 
 def run_on_loopback(
