@@ -162,6 +162,7 @@ def _conduct(grid: Grid, settings: Settings, outcome: Outcome) -> None:
         finally:
             for site, why in sorted(run.lost.items()):
                 outcome.lost.setdefault(str(site), why)
+        outcome.peak_memory["coordinator in rounds"] = peak_memory()
         _say("taking the masks off")
         means = run.release_sums()
         outcome.included, seeded = list(run.included), run.seeded

@@ -60,7 +60,8 @@ class Progress:
             return None
         after = self._mean * (len(ROUNDS) - 1 - self._number)
         if self._number > _UPLOAD:
-            return round(after + max(0.0, self._mean - (now - self._started)), 1)
+            left = after + max(0.0, self._mean - (now - self._started))
+            return round(left, 1) or None  # a last round that takes longer than the others did
         if self._pace_from is None or not came:
             return None
         return round(after + (now - self._pace_from) * (expected - came) / came, 1)
