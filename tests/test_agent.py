@@ -26,9 +26,11 @@ from capemix.engines.local import run_local
 from capemix.errors import InputError
 from capemix.plan import Plan, make_plan
 from capemix.protocol.agreement import public_bytes
+from capemix.protocol.chunks import LEAST_CHUNK
 from capemix.protocol.coordinator import Run
 from capemix.protocol.policy import Policy
 from capemix.protocol.roster import Member, Roster
+from capemix.protocol.site import ROUNDS
 from capemix.protocol.wire import ProtocolError
 from capemix.randomness.source import SeededSource
 from conftest import Capemix
@@ -105,14 +107,19 @@ def drive(run: Run, sockets: list[Path]) -> np.ndarray:
                 run.receive(site, ask(sockets[site], raw))
             except ProtocolError as error:
                 run.receive(site, str(error).encode())
+        for site, index in run.wanted():
+            run.receive_chunk(site, index, ask(sockets[site], run.chunk_request(site, index)))
         run.close()
     return np.asarray(run.release_sums())
 
 
 def a_run(keys: dict[str, Any], plan: Plan, folder: Path, run: int = 1) -> Run:
     spool = folder / "spool"
-    spool.mkdir(exist_ok=True)
-    return Run(plan, SCHEMA, keys["roster"], keys["coordinator"], run.to_bytes(16, "big"), spool)
+    spool.mkdir(parents=True, exist_ok=True)
+    number = run.to_bytes(16, "big")
+    return Run(
+        plan, SCHEMA, keys["roster"], keys["coordinator"], number, spool, chunk_bytes=LEAST_CHUNK
+    )
 
 
 def test_agents_over_sockets_give_the_local_release(
@@ -169,6 +176,48 @@ def test_a_hostile_relay_can_lose_messages_and_nothing_else(
             ask(sockets[0], again)
     assert not Spending(tmp_path / "0.spent").total()  # no upload was ever made
     assert (tmp_path / "0.sock").stat().st_mode & 0o077 == 0
+
+
+def test_chunks_can_be_had_again_until_another_upload_is_made(
+    keys: dict[str, Any], tmp_path: Path
+) -> None:
+    policy = Policy(total_epsilon=2.0)
+    agents = [Agent(holdings(keys, n, tmp_path, policy=policy)) for n in range(SITES)]
+    plan = a_plan(samples=1000)
+    runs = [a_run(keys, plan, tmp_path / str(number), number) for number in (1, 2)]
+    first, second = runs
+
+    def announce(run: Run) -> None:
+        for round_ in ROUNDS[:4]:
+            if round_ != "plan":
+                run.close()
+            for site, raw in list(run.requests()):
+                run.receive(site, agents[site].answer(raw))
+
+    with pytest.raises(ProtocolError, match="no upload for that run"):
+        agents[0].answer(first.chunk_request(0, 0))
+    announce(first)
+    spent = Spending(tmp_path / "0.spent").total()
+    chunks = list(first.wanted())
+    assert len(chunks) == 2 * SITES
+    for site, index in chunks:
+        data = agents[site].answer(first.chunk_request(site, index))
+        assert agents[site].answer(first.chunk_request(site, index)) == data
+        if site != 3:
+            first.receive_chunk(site, index, data)
+    assert Spending(tmp_path / "0.spent").total() == spent  # asking is free: nothing is made anew
+    announce(second)
+    for site in range(SITES):
+        with pytest.raises(ProtocolError, match="no upload"):
+            agents[site].answer(first.chunk_request(site, 0))
+        assert agents[site].answer(second.chunk_request(site, 0))
+    first.close()  # what came whole before stays in, and its run goes on
+    while first.round is not None:
+        for site, raw in list(first.requests()):
+            first.receive(site, agents[site].answer(raw))
+        first.close()
+    assert first.included == (0, 1, 2)
+    assert first.release_sums().shape == plan.query.shape
 
 
 def test_what_an_agent_says_before_the_upload_does_not_depend_on_its_rows(

@@ -13,7 +13,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -30,17 +30,29 @@ from capemix.engines.flower import exchange as exchange_module
 from capemix.engines.flower.app_folder import write_federation
 from capemix.engines.flower.coordinator_app import Settings, find_sites, no_rows
 from capemix.engines.flower.envelope import Refused, pack, pack_refusal, unpack
-from capemix.engines.flower.files import RELEASED, Outcome, plan_text, read_plan_file
+from capemix.engines.flower.files import (
+    RELEASED,
+    Outcome,
+    describe_progress,
+    plan_text,
+    read_plan_file,
+)
 from capemix.engines.flower.local import run_on_loopback, schema_of
 from capemix.engines.flower.processes import ChildError, Processes
+from capemix.engines.flower.progress import Progress
 from capemix.engines.flower.relay import AGENT_SOCKET, ask_agent
+from capemix.engines.flower.rounds import WINDOW, Round
 from capemix.engines.local import run_local
 from capemix.errors import InputError
+from capemix.pipeline import share_bytes
 from capemix.plan import Plan, make_plan
+from capemix.protocol.chunks import LEAST_CHUNK
 from capemix.protocol.roster import Member, Roster
-from capemix.protocol.wire import ProtocolError
+from capemix.protocol.site import ROUNDS
+from capemix.protocol.wire import ProtocolError, parse
 from capemix.randomness.source import SeededSource
 from conftest import Capemix
+from test_protocol import CHUNKS, World, assert_sum, chunked
 
 SEED = 7
 
@@ -63,7 +75,7 @@ def plan(rows: LabeledRows) -> Plan:
         width=rows.width,
         classes=rows.classes,
         class_sizes=(80, 80, 80),
-        samples=60,
+        samples=180,
         mixture=8,
         scheme="cape",
         sites=4,
@@ -88,7 +100,13 @@ def test_a_node_killed_between_upload_and_unmask_changes_nothing(
             killed.append(nodes[2])
 
     outcome = run_on_loopback(
-        plan, parts, tmp_path / "out", test_seed=SEED, round_seconds=40.0, watch=kill
+        plan,
+        parts,
+        tmp_path / "out",
+        test_seed=SEED,
+        round_seconds=40.0,
+        chunk_bytes=LEAST_CHUNK,
+        watch=kill,
     )
     assert killed
     assert outcome.status == RELEASED
@@ -96,6 +114,8 @@ def test_a_node_killed_between_upload_and_unmask_changes_nothing(
     assert set(outcome.lost) == {"2"}
     assert [done["answered"] for done in outcome.rounds][:4] == [4, 4, 4, 4]
     assert outcome.rounds[-1]["answered"] == 3
+    assert outcome.rounds[3]["bytes_in"] > 4 * share_bytes(plan) > 4 * LEAST_CHUNK
+    assert all(outcome.peak_memory[who] > 1 << 20 for who in ("coordinator", "superlink", "agent"))
     run_local(plan, parts, source=SeededSource(SEED)).save(tmp_path / "local")
     here, there = tmp_path / "out", tmp_path / "local"
     assert (here / "synthetic.parquet").read_bytes() == (there / "synthetic.parquet").read_bytes()
@@ -294,8 +314,8 @@ class FakeGrid:
 def no_task(monkeypatch: pytest.MonkeyPatch) -> None:
     """Flower's own messages can only be made inside one of its tasks."""
 
-    def message(_content: Any, *, dst_node_id: int, **_more: Any) -> Any:
-        return SimpleNamespace(metadata=SimpleNamespace(dst_node_id=dst_node_id))
+    def message(content: Any, *, dst_node_id: int, **_more: Any) -> Any:
+        return SimpleNamespace(content=content, metadata=SimpleNamespace(dst_node_id=dst_node_id))
 
     monkeypatch.setattr(exchange_module, "Message", message)
 
@@ -310,6 +330,114 @@ def test_the_silent_the_refusing_and_the_dead_hold_nobody_up() -> None:
     assert isinstance(found[6], Refused)
     assert isinstance(found[7], Refused)
     assert 8 not in found
+
+
+class SitesGrid:
+    """Sites behind nodes 100, 101, ...; what ``spoil`` returns for a chunk is sent in its place."""
+
+    def __init__(
+        self, world: World, spoil: Callable[[int, int], bytes | Refused | None] | None = None
+    ) -> None:
+        self.world = world
+        self.spoil = spoil
+        self.under_way: dict[str, tuple[int, bytes]] = {}
+        self.pushed = 0
+        self.most_chunks = self.most_sites = 0
+
+    def push_messages(self, messages: Iterable[Any]) -> Iterable[str]:
+        for message in messages:
+            self.pushed += 1
+            raw = unpack(message.content)
+            self.under_way[f"m{self.pushed}"] = message.metadata.dst_node_id - 100, raw
+            chunks = [s for s, raw in self.under_way.values() if parse(raw).round == "chunk"]
+            self.most_chunks = max(self.most_chunks, len(chunks))
+            self.most_sites = max(self.most_sites, len(set(chunks)))
+            yield f"m{self.pushed}"
+
+    def pull_messages(self, ids: Iterable[str]) -> Iterable[Any]:
+        for sent in ids:
+            site, raw = self.under_way[sent]
+            asked = parse(raw)
+            if asked.round != "chunk":
+                answer: bytes | Refused | None = self.world.sites[site].answer(raw)
+            else:
+                answer = self.world.sites[site].chunk(raw)
+                if self.spoil is not None:
+                    answer = self.spoil(site, asked.body["index"]) or answer
+                if answer == b"silence":
+                    continue
+            del self.under_way[sent]
+            content = pack(answer) if isinstance(answer, bytes) else pack_refusal(str(answer))
+            yield SimpleNamespace(content=content, has_error=lambda: False)
+
+
+def conduct(world: World, grid: Any, seconds: float = 20.0) -> list[dict[str, Any]]:
+    shown: list[dict[str, Any]] = []
+    done: list[dict[str, Any]] = []
+    while (round_ := world.run.round) is not None:
+        progress = Progress(world.run, done, shown.append)
+        Round(grid, world.run, {s: 100 + s for s in range(len(world.sites))}, seconds).conduct(
+            progress
+        )
+        world.run.close()
+        done.append({"round": round_, "seconds": 2.0})
+    return shown
+
+
+@pytest.mark.usefixtures("no_task")
+def test_chunks_come_from_many_sites_at_once_and_never_more_than_the_window(
+    tmp_path: Path,
+) -> None:
+    world = chunked(tmp_path, sites=6)
+    grid = SitesGrid(world)
+    shown = conduct(world, grid)
+    assert world.run.included == tuple(range(6))
+    assert grid.most_chunks == grid.most_sites == WINDOW
+    assert grid.pushed == 6 * len(ROUNDS) + 6 * CHUNKS
+    assert [each["number"] for each in shown] == [1, 2, 3, 4, 5, 6]
+    assert shown[3]["expected_bytes"] == 6 * share_bytes(world.plan)
+    assert shown[4]["seconds_left"] == pytest.approx(4.0, abs=0.5)  # two rounds of two seconds
+    assert "round 5 of 6, agree: 1 sites in, 5 to come, 0 lost" in describe_progress(shown[4])
+
+
+@pytest.mark.usefixtures("no_task")
+@pytest.mark.parametrize(
+    ("sent", "says"),
+    [
+        (Refused("the disk is full"), "chunk 2 of its upload did not come: the disk is full"),
+        (b"silence", "chunk 2 of its upload did not come: no answer within 1 s"),
+        (b"rubbish", "chunk 2 of its upload has 7 bytes, not 4096"),
+    ],
+)
+def test_a_node_that_fails_a_chunk_is_lost_with_its_reason(
+    tmp_path: Path, sent: bytes | Refused, says: str
+) -> None:
+    world = chunked(tmp_path)
+    grid = SitesGrid(world, lambda site, index: sent if (site, index) == (1, 2) else None)
+    conduct(world, grid, seconds=1.0)
+    assert world.run.lost == {1: says}
+    assert world.run.included == (0, 2, 3)
+    assert_sum(world.run.release_sums()[:1], (0, 2, 3))
+
+
+def test_the_time_left_is_told_from_the_pace_of_the_bytes() -> None:
+    run: Any = SimpleNamespace(
+        uploaded=(0, 100),
+        answered=(),
+        waiting_for=(0,),
+        lost={},
+        wanted=lambda: iter([(0, 0)]),
+    )
+    shown: list[dict[str, Any]] = []
+    done = [{"round": name, "seconds": 2.0} for name in ROUNDS[:3]]
+    progress = Progress(run, done, shown.append)
+    progress()
+    assert shown[-1]["seconds_left"] is None
+    run.uploaded = (25, 100)
+    progress._pace_from, progress._next = time.monotonic() - 5.0, 0.0
+    progress()
+    assert shown[-1]["seconds_left"] == pytest.approx(15.0 + 2 * 2.0, abs=0.5)
+    assert describe_progress(shown[-1]).endswith("0.0 kB of 0.1 kB in, about 19 s left")
 
 
 def a_roster() -> Roster:
@@ -378,7 +506,8 @@ def test_init_writes_an_app_that_flower_can_read(
     assert not list((tmp_path / "fed" / "app").rglob("*.json"))
     with pytest.raises(InputError, match="in use"):
         write_federation(tmp_path / "fed", plan, schema_of(rows))
-    for change in ({"out": "relative"}, {"round-seconds": 0.0}, {"wait-seconds": "soon"}):
+    wrong: list[dict[str, Any]] = [{"out": "relative"}, {"round-seconds": 0.0}, {"chunk-bytes": 9}]
+    for change in (*wrong, {"wait-seconds": "soon"}, {"chunk-bytes": 65536.0}):
         with pytest.raises(InputError):
             Settings.from_config({**app["app"]["config"], **change})
 
@@ -409,3 +538,13 @@ def test_the_coordinators_commands(capemix: Capemix, tmp_path: Path) -> None:
     assert all(Path(path).exists() for path in found["files"])
     for bad in (("--features", "a,a"), ("--features", "a,b", "--public-range", "low,high")):
         assert capemix(*proposal, *bad).code == 2
+
+
+def test_what_a_federation_costs_can_be_measured(capemix: Capemix) -> None:
+    words = ("federate", "measure", "--sites", 4, "--samples", 200, "--width", 9, "--in-process")
+    found = capemix(*words, "--json").json
+    assert list(found["seconds"]) == [*ROUNDS, "sum"]
+    assert found["bytes_a_site"]["upload"][1] >= 200 * 9 * 4
+    assert found["peak_memory"]["everything"] > 1 << 20
+    assert "| 4 | 200 |" in capemix(*words).out
+    assert capemix(*words[:4], "--samples", 7).code == 2

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import tracemalloc
 from collections.abc import Callable
 from itertools import combinations, product
 from pathlib import Path
@@ -17,12 +18,14 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from capemix.data import LabeledRows, partition
+from capemix.engines.in_process import run_in_process
 from capemix.engines.local import run_local
 from capemix.errors import InputError
-from capemix.pipeline import SiteShare, SourceDraws, prepare_site, site_share
+from capemix.pipeline import SiteShare, SourceDraws, prepare_site, share_bytes, site_share
 from capemix.plan import Plan, make_plan, plan_from_json
 from capemix.protocol import shamir, wire
 from capemix.protocol.agreement import peers_among, public_bytes
+from capemix.protocol.chunks import DEFAULT_CHUNK, LEAST_CHUNK, MOST_CHUNK, Cut
 from capemix.protocol.coordinator import Run
 from capemix.protocol.roster import Member, Roster
 from capemix.protocol.site import ROUNDS, Site
@@ -32,6 +35,8 @@ from capemix.release import Release
 from capemix.zerosum.masks import SiteKeys
 
 RUN = bytes(range(16))
+MOMENTS = (*ROUNDS[:4], "chunk", *ROUNDS[4:])
+"""When a site can be lost: in a round, or once it has announced an upload and not sent it."""
 
 
 def identity(name: str) -> Ed25519PrivateKey:
@@ -45,12 +50,14 @@ def a_roster(sites: int) -> Roster:
     return Roster(member("coordinator"), tuple(member(f"site {s}") for s in range(sites)))
 
 
-def counting_plan(sites: int, colluding: int, dropouts: int, masks: str = "ring") -> Plan:
+def counting_plan(
+    sites: int, colluding: int, dropouts: int, masks: str = "ring", samples: int = 1
+) -> Plan:
     """Every row of a site takes part and there is no noise: the release is the sum, exactly."""
     return make_plan(
         width=2,
         class_sizes=(1,),
-        samples=1,
+        samples=samples,
         mixture=1,
         clip=100.0,
         scheme="cape",
@@ -73,12 +80,15 @@ class World:
         seed: int = 0,
         rows: list[LabeledRows] | None = None,
         consent: Callable[[int, Plan], str | None] = lambda _site, _plan: None,
+        chunk_bytes: int = LEAST_CHUNK,
     ) -> None:
         self.plan, self.roster = plan, a_roster(plan.federation.sites)
         folder.mkdir(exist_ok=True)
         source = SeededSource(seed)
         self.uploads: dict[int, SiteShare] = {}
-        self.run = Run(plan, {}, self.roster, identity("coordinator"), RUN, folder)
+        self.run = Run(
+            plan, {}, self.roster, identity("coordinator"), RUN, folder, chunk_bytes=chunk_bytes
+        )
         self.sites = []
         for s in range(plan.federation.sites):
             mine = rows[s] if rows else one_row(s)
@@ -122,6 +132,18 @@ class World:
                     self.refused[site] = str(error)
                     continue
                 self.run.receive(site, reply(site, round_, answer))
+            for site, index in self.run.wanted():
+                if site in gone or drop(site, "chunk"):
+                    gone.add(site)
+                    continue
+                try:
+                    data = self.sites[site].chunk(
+                        request(site, "chunk", self.run.chunk_request(site, index))
+                    )
+                except ProtocolError as error:
+                    self.refused[site] = str(error)
+                    continue
+                self.run.receive_chunk(site, index, reply(site, "chunk", data))
             self.run.close()
         return np.asarray(self.run.release_sums())
 
@@ -193,11 +215,11 @@ def test_the_protocol_gives_the_local_engines_release(
 
 
 def outcome(plan: Plan, lost: dict[int, int]) -> tuple[int, ...] | None:
-    """Who should be included when site s goes silent from round lost[s] on; None: a clean end."""
+    """Who should be included when site s goes silent from moment lost[s] on; None: a clean end."""
     federation = plan.federation
-    upload, agree, unmask = (ROUNDS.index(name) for name in ("upload", "agree", "unmask"))
+    chunk, agree, unmask = (MOMENTS.index(name) for name in ("chunk", "agree", "unmask"))
     everyone = range(federation.sites)
-    included = tuple(s for s in everyone if lost.get(s, 9) > upload)
+    included = tuple(s for s in everyone if lost.get(s, 9) > chunk)
     if len(included) < federation.sites - federation.dropouts:
         return None
     for round_ in (agree, unmask):
@@ -211,7 +233,7 @@ def check_pattern(plan: Plan, lost: dict[int, int], folder: Path) -> bool:
     world = World(plan, folder)
 
     def drop(site: int, round_: str) -> bool:
-        return ROUNDS.index(round_) >= lost.get(site, 9)
+        return MOMENTS.index(round_) >= lost.get(site, 9)
 
     should = outcome(plan, lost)
     if should is None:
@@ -229,8 +251,8 @@ def test_every_drop_out_pattern_of_small_federations(
 ) -> None:
     plan = counting_plan(sites, colluding, dropouts)
     released = 0
-    for pattern in product(range(len(ROUNDS) + 1), repeat=sites):
-        lost = {s: r for s, r in enumerate(pattern) if r < len(ROUNDS)}
+    for pattern in product(range(len(MOMENTS) + 1), repeat=sites):
+        lost = {s: r for s, r in enumerate(pattern) if r < len(MOMENTS)}
         released += check_pattern(plan, lost, tmp_path)
     assert released > 0
 
@@ -244,8 +266,10 @@ def test_every_drop_out_pattern_of_up_to_some_sites(
     plan = counting_plan(sites, colluding, dropouts)
     released = ended = 0
     for count in range(most + 1):
+        # Three at once in rounds only: every one of these ends the run.
+        moments = [MOMENTS.index(m) for m in (MOMENTS if count < 3 else ROUNDS)]
         for who in combinations(range(sites), count):
-            for when in product(range(len(ROUNDS)), repeat=count):
+            for when in product(moments, repeat=count):
                 if check_pattern(plan, dict(zip(who, when, strict=True)), tmp_path):
                     released += 1
                 else:
@@ -318,6 +342,251 @@ def test_a_late_upload_stays_out_and_stays_masked(tmp_path: Path) -> None:
     assert "3" not in json.dumps(sorted(world.run._replies[5][0].body["own"]))
 
 
+# -- an upload in chunks --------------------------------------------------------------------------
+
+CHUNKS = 4
+
+
+def chunked(folder: Path, dropouts: int = 1, sites: int = 4) -> World:
+    """Uploads of four chunks each, the last one shorter."""
+    plan = counting_plan(sites, 1, dropouts, samples=(CHUNKS * LEAST_CHUNK - 16) // 16)
+    return World(plan, folder)
+
+
+def until_announced(world: World) -> None:
+    """Every upload announced, and no chunk sent."""
+    while True:
+        for site, raw in list(world.run.requests()):
+            world.run.receive(site, world.sites[site].answer(raw))
+        if world.run.round == "upload":
+            return
+        world.run.close()
+
+
+def fetch(world: World, site: int, index: int) -> bytes:
+    return world.sites[site].chunk(world.run.chunk_request(site, index))
+
+
+def test_uploads_in_many_chunks_give_the_sum(tmp_path: Path) -> None:
+    world = chunked(tmp_path)
+    assert_sum(world.drive()[:1], (0, 1, 2, 3))
+    other = chunked(tmp_path)
+    found = World(other.plan, tmp_path, chunk_bytes=DEFAULT_CHUNK).drive()
+    assert found.tobytes() == other.drive().tobytes()
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_an_upload_is_in_when_its_last_chunk_is(tmp_path: Path) -> None:
+    world = chunked(tmp_path)
+    until_announced(world)
+    run = world.run
+    assert list(run.wanted()) == [(s, i) for i in range(CHUNKS) for s in range(4)]
+    whole = run.uploaded[1]
+    assert run.uploaded == (0, 4 * (CHUNKS * LEAST_CHUNK - 16))
+    for site, index in reversed(list(run.wanted())):  # any order will do
+        assert site in run.waiting_for
+        assert site not in run.included
+        run.receive_chunk(site, index, fetch(world, site, index))
+    assert run.waiting_for == ()
+    assert run.answered == run.included == (0, 1, 2, 3)
+    assert run.uploaded == (whole, whole)
+    run.close()
+    assert_sum(world.drive()[:1], (0, 1, 2, 3))
+
+
+@pytest.mark.parametrize("came", range(CHUNKS))
+def test_half_an_upload_never_counts(tmp_path: Path, came: int) -> None:
+    world = chunked(tmp_path)
+    sent: list[int] = []
+
+    def lost(site: int, moment: str) -> bool:
+        if site != 2 or moment != "chunk":
+            return False
+        sent.append(site)
+        return len(sent) > came
+
+    found = world.drive(drop=lost)
+    for row in (found[:1], found[-1:]):
+        assert_sum(row, (0, 1, 3))
+    assert world.run.included == (0, 1, 3)
+    assert world.run.lost == {2: f"only {came} of its upload's {CHUNKS} chunks came"}
+    sent.clear()
+    with pytest.raises(ProtocolError, match=f"only {came} of its upload's 4 chunks came"):
+        chunked(tmp_path, dropouts=0).drive(drop=lost)
+
+
+@pytest.mark.parametrize(
+    ("spoil", "says"),
+    [
+        (lambda chunk, _other: chunk[:-1], "has 4095 bytes, not 4096"),
+        (lambda chunk, _other: chunk + b"x", "has 4097 bytes, not 4096"),
+        (lambda _chunk, _other: b"", "has 0 bytes, not 4096"),
+        (lambda chunk, _other: bytes([chunk[0] ^ 1]) + chunk[1:], "not the one that it announced"),
+        (lambda _chunk, other: other, "not the one that it announced"),
+    ],
+    ids=["cut", "longer", "empty", "altered", "swapped"],
+)
+def test_a_wrong_chunk_loses_the_site(
+    tmp_path: Path, spoil: Callable[[bytes, bytes], bytes], says: str
+) -> None:
+    world = chunked(tmp_path)
+    until_announced(world)
+    chunk, other = (fetch(world, 1, index) for index in (0, 1))
+    world.run.receive_chunk(1, 0, spoil(chunk, other))
+    assert world.run.lost[1].startswith("chunk 0 of its upload")
+    assert says in world.run.lost[1]
+    assert 1 not in {site for site, _ in world.run.wanted()}
+    world.run.receive_chunk(1, 0, chunk)  # too late
+    assert not (tmp_path / "1.upload").exists()
+    for site, index in world.run.wanted():
+        world.run.receive_chunk(site, index, fetch(world, site, index))
+    assert world.run.included == (0, 2, 3)
+    world.run.close()
+    assert_sum(world.drive()[:1], (0, 2, 3))
+
+
+def test_a_chunk_comes_once_whatever_is_sent_again(tmp_path: Path) -> None:
+    world = chunked(tmp_path)
+    until_announced(world)
+    run = world.run
+    for site, index in list(run.wanted()):
+        data = fetch(world, site, index)
+        assert fetch(world, site, index) == data
+        run.receive_chunk(site, index, data)
+        run.receive_chunk(site, index, data)
+        run.receive_chunk(site, index, b"something else")
+        run.receive_chunk(site, CHUNKS, data)
+    assert run.lost == {}
+    run.close()
+    assert_sum(world.drive()[:1], (0, 1, 2, 3))
+
+
+def test_asking_for_chunks_changes_nothing_at_a_site(tmp_path: Path) -> None:
+    world = chunked(tmp_path)
+    run, site = world.run, world.sites[0]
+    with pytest.raises(ProtocolError, match="no upload"):
+        fetch(world, 0, 0)
+    until_announced(world)
+    made = world.uploads[0].values.tobytes()
+    assert b"".join(fetch(world, 0, index) for index in range(CHUNKS)) == made
+    forged = run.chunk_request(0, 0)[:-10] + b"x" * 9 + b"\n"
+    upload = wire.seal(run._context, identity("coordinator"), Message("upload", COORDINATOR, {}))
+    by_a_site = wire.seal(run._context, identity("site 1"), Message("chunk", 1, {"index": 0}))
+    for bad in (run.chunk_request(0, CHUNKS), run.chunk_request(0, -1), forged, upload, by_a_site):
+        with pytest.raises(ProtocolError):
+            site.chunk(bad)
+    for index in (None, "0", 0.0, True):
+        body = {"index": index}
+        message = Message("chunk", COORDINATOR, body)
+        with pytest.raises(ProtocolError, match="no chunk"):
+            site.chunk(wire.seal(run._context, identity("coordinator"), message))
+    assert set(world.uploads) == {0, 1, 2, 3}
+    for whom, index in run.wanted():
+        run.receive_chunk(whom, index, fetch(world, whom, index))
+    run.close()
+    assert_sum(world.drive()[:1], (0, 1, 2, 3))
+
+
+def test_an_upload_is_let_go_when_the_run_is_over_or_broken(tmp_path: Path) -> None:
+    world = chunked(tmp_path)
+    until_announced(world)
+    with pytest.raises(ProtocolError):
+        world.sites[3].answer(b"nonsense\n")
+    with pytest.raises(ProtocolError, match="no upload"):
+        fetch(world, 3, 0)
+    for site, index in world.run.wanted():
+        if site != 3:
+            world.run.receive_chunk(site, index, fetch(world, site, index))
+    world.run.close()
+    world.drive()
+    for site in range(4):
+        with pytest.raises(ProtocolError, match="no upload"):
+            fetch(world, site, 0)
+
+
+@pytest.mark.parametrize("size", [None, True, "4096", 4096.0, -1, 0, LEAST_CHUNK - 1, 2**28 + 1])
+def test_a_site_refuses_chunks_of_another_size_and_uploads_nothing(
+    tmp_path: Path, size: Any
+) -> None:
+    world = chunked(tmp_path)
+
+    def ask(site: int, round_: str, raw: bytes) -> bytes:
+        if round_ == "upload" and site == 0:
+            return reseal(raw, lambda b: b.update(chunk_bytes=size), world.plan, "coordinator")
+        return raw
+
+    assert_sum(world.drive(request=ask)[:1], (1, 2, 3))
+    assert "chunk_bytes must be between 4096 and 268435456" in world.refused[0]
+    assert 0 not in world.uploads
+    if isinstance(size, int):
+        with pytest.raises(InputError, match="chunk_bytes must be between"):
+            World(world.plan, tmp_path, chunk_bytes=size)
+
+
+def test_the_bounds_themselves_are_allowed(tmp_path: Path) -> None:
+    plan = counting_plan(4, 1, 1)
+    for size in (LEAST_CHUNK, MOST_CHUNK):
+        assert_sum(World(plan, tmp_path, chunk_bytes=size).drive(), (0, 1, 2, 3))
+    assert not Cut(1 << 30, LEAST_CHUNK).allowed  # the announcement would be too long a message
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"chunks": []},
+        {"chunks": ["00" * 32] * (CHUNKS + 1)},
+        {"chunks": ["00" * 31] * CHUNKS},
+        {"chunks": [7] * CHUNKS},
+        {"chunks": "00" * 32},
+        {"shape": [1, 2]},
+        {"dtype": "<f8"},
+        {"more": 1},
+    ],
+)
+def test_an_announcement_of_another_form_loses_the_site(
+    tmp_path: Path, change: dict[str, Any]
+) -> None:
+    world = chunked(tmp_path)
+
+    def alter(site: int, round_: str, raw: bytes) -> bytes:
+        if round_ == "upload" and site == 1:
+            return reseal(raw, lambda b: b.update(change), world.plan, "site 1")
+        return raw
+
+    assert_sum(world.drive(reply=alter)[:1], (0, 2, 3))
+    assert 1 in world.run.lost
+
+
+def test_memory_for_the_sum_does_not_grow_with_the_sites(tmp_path: Path) -> None:
+    peaks, size = [], 0
+    for sites in (4, 12):
+        plan = make_plan(**{**ASKED, "sites": sites, "width": 64, "samples": 40_000}, noise=0.0)
+        size = share_bytes(plan)
+        rows = LabeledRows(
+            features=np.ones((1, 64)),
+            labels=np.zeros(1, dtype=np.int64),
+            classes=(0,),
+            feature_names=tuple(map(str, range(64))),
+        )
+        world = World(plan, tmp_path, rows=[rows] * sites, chunk_bytes=1 << 20)
+        sums = world.run.release_sums
+
+        def measured(sums: Any = sums, world: World = world) -> np.ndarray:
+            world.uploads.clear()
+            tracemalloc.start()
+            try:
+                return np.asarray(sums())
+            finally:
+                peaks.append(tracemalloc.get_traced_memory()[1])
+                tracemalloc.stop()
+
+        world.run.release_sums = measured  # type: ignore[method-assign]
+        world.drive()
+    # The sum, a piece of an upload, and for each thread a block's mask: never a second upload.
+    assert peaks[1] < 1.1 * peaks[0]
+    assert peaks[1] < 2 * size
+
+
 # -- lies ------------------------------------------------------------------------------------------
 
 
@@ -327,9 +596,7 @@ def reseal(raw: bytes, change: Callable[[dict[str, Any]], None], plan: Plan, who
     body = json.loads(json.dumps(message.body))
     change(body)
     context = Context(RUN, a_roster(plan.federation.sites).digest(), wire.digest(plan.as_json()))
-    return wire.seal(
-        context, identity(who), Message(message.round, message.sender, body, message.payload)
-    )
+    return wire.seal(context, identity(who), Message(message.round, message.sender, body))
 
 
 def test_a_server_that_shows_two_sites_different_survivor_sets_learns_nothing(
@@ -582,3 +849,30 @@ def test_a_roster_is_checked() -> None:
     for text in ("", "[]", "{}", '{"coordinator": 1, "sites": []}'):
         with pytest.raises(InputError):
             Roster.from_json(text)
+
+
+# -- in one process, message by message ------------------------------------------------------------
+
+
+def test_the_whole_protocol_in_one_process_gives_the_local_release() -> None:
+    rng = np.random.default_rng(0)
+    rows = LabeledRows(
+        features=rng.normal(size=(90, 40)),
+        labels=(np.arange(90) % 2).astype(np.int64),
+        classes=(0, 1),
+        feature_names=tuple(map(str, range(40))),
+    )
+    parts = partition(rows, 5, "stratified", seed=1)
+    plan = make_plan(
+        width=40, class_sizes=(45, 45), samples=60, mixture=6, scheme="cape", sites=5
+    ).calibrate(5.0)
+    found, stages = run_in_process(plan, parts, source=SeededSource(3), chunk_bytes=LEAST_CHUNK)
+    local = run_local(plan, parts, source=SeededSource(3))
+    assert found.features.tobytes() == local.features.tobytes()
+    assert found.guarantee == local.guarantee
+    assert [stage.name for stage in stages] == [*ROUNDS, "sum"]
+    upload = stages[ROUNDS.index("upload")]
+    assert upload.bytes_in > 5 * share_bytes(plan) > 10 * LEAST_CHUNK
+    assert sum(stage.bytes_in for stage in stages) < 2 * upload.bytes_in
+    with pytest.raises(InputError, match="must be 5"):
+        run_in_process(plan, parts[:4])

@@ -1,7 +1,8 @@
 """A site's agent: the one process that holds the rows, the identity, the policy and the budget.
 
 It speaks the protocol over a Unix socket, a frame at a time, to a relay that may be hostile: the
-relay can lose messages, but neither read a row nor make the agent answer twice.
+relay can lose messages, but neither read a row nor make the agent answer twice. Chunks of an upload
+can be had again, the same bytes each time, until the run is over or another run's upload is made.
 """
 
 from __future__ import annotations
@@ -30,6 +31,7 @@ from capemix.errors import CapemixError, InputError
 from capemix.pipeline import SiteShare, SourceDraws, prepare_site, site_share
 from capemix.plan import Plan
 from capemix.protocol.agreement import public_bytes
+from capemix.protocol.chunks import MOST_CHUNK
 from capemix.protocol.policy import Policy
 from capemix.protocol.roster import Roster
 from capemix.protocol.site import Site
@@ -37,7 +39,7 @@ from capemix.protocol.wire import ProtocolError, parse
 from capemix.randomness.source import SeededSource, SystemSource
 from capemix.zerosum.masks import SiteKeys
 
-_MAX_FRAME: Final = 1 << 33
+_MAX_FRAME: Final = MOST_CHUNK
 _MAX_RUNS: Final = 1000
 
 
@@ -99,8 +101,13 @@ class Agent:
             member = holdings.roster.sites[holdings.number]
             about = {"site": holdings.number, "name": member.name}
             return json.dumps({**about, "roster": holdings.roster.digest().hex()}).encode()
-        run = parse(raw).run
+        asked = parse(raw)
+        run = asked.run
         with self._lock:
+            if asked.round == "chunk":
+                if run not in self._runs:
+                    raise ProtocolError("this agent has no upload for that run")
+                return self._runs[run].chunk(raw)
             if run not in self._runs:
                 if len(self._runs) >= _MAX_RUNS:
                     raise ProtocolError("this agent has seen too many runs; start it anew")
@@ -132,6 +139,8 @@ class Agent:
                 guarantee.delta,
                 holdings.policy.total_epsilon,
             )
+            for earlier in self._runs.values():
+                earlier.let_go()  # one upload is in memory at a time
             rows = rows_for(holdings.rows, plan, tuple(asked["features"]))
             prepared = prepare_site(plan, rows.features, rows.labels)
             return site_share(plan, holdings.number, prepared, SourceDraws(plan, draws), masks)
@@ -185,7 +194,8 @@ class _Handler(socketserver.BaseRequestHandler):
             status, reply = 1, str(error).encode()
         except OSError:
             return
-        self.request.sendall(bytes([status]) + len(reply).to_bytes(8, "big") + reply)
+        self.request.sendall(bytes([status]) + len(reply).to_bytes(8, "big"))
+        self.request.sendall(reply)
 
 
 def serve(holdings: Holdings, path: Path) -> _Server:

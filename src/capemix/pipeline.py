@@ -97,6 +97,12 @@ def share_dtype(plan: Plan) -> np.dtype[Any]:
     return np.dtype(np.uint32 if plan.ring_bits == 32 else np.uint64)
 
 
+def share_bytes(plan: Plan) -> int:
+    """How long a site's upload is."""
+    rows, width = plan.query.shape
+    return rows * width * share_dtype(plan).itemsize
+
+
 def masks_of(plan: Plan) -> Masks:
     if plan.federation.masks is MaskKind.RING:
         return RingMasks()
@@ -220,6 +226,22 @@ class Coordinator:
             self._sum = share.values
         else:
             self._sum += share.values
+
+    def add_pieces(self, site: int, pieces: Iterable[Array]) -> None:
+        """Add a share that comes as flat pieces, in order: one of them is in memory at a time."""
+        if site in self._included:
+            raise ValueError(f"site {site} is included already")
+        if self._sum is None:
+            self._sum = np.zeros(self._query.shape, dtype=share_dtype(self._plan))
+        self._included.append(site)
+        flat, done = self._sum.reshape(-1), 0
+        for piece in pieces:
+            if piece.dtype != flat.dtype or done + len(piece) > len(flat):
+                raise ValueError(f"the share of site {site} does not fit the plan")
+            flat[done : done + len(piece)] += piece
+            done += len(piece)
+        if done != len(flat):
+            raise ValueError(f"the share of site {site} does not fit the plan")
 
     def unmask(
         self,

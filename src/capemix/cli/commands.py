@@ -10,6 +10,7 @@ import typer
 
 from capemix.cli import options as opt
 from capemix.cli.federate import federate
+from capemix.cli.measure import measure
 from capemix.cli.site import keygen, site
 from capemix.errors import InputError
 
@@ -28,6 +29,7 @@ app = typer.Typer(
     help="Differentially private synthetic data from sites that may not pool their rows.",
 )
 
+federate.command()(measure)
 app.command()(keygen)
 app.add_typer(site, name="site")
 app.add_typer(federate, name="federate")

@@ -243,13 +243,16 @@ def local(
 
 
 class _Narrator:
-    """A line for each round, as it ends."""
+    """A line for each round, as it ends, and now and then one for the round that is open."""
 
     def __init__(self) -> None:
         self._told = -1
+        self._quiet_until = 0.0
 
     def __call__(self, outcome: Outcome, _nodes: Mapping[int, int]) -> None:
-        from capemix.engines.flower.files import describe_round
+        import time
+
+        from capemix.engines.flower.files import describe_progress, describe_round
 
         if self._told < 0:
             typer.echo("the coordinator is up and waits for the sites", err=True)
@@ -257,6 +260,9 @@ class _Narrator:
         for done in outcome.rounds[self._told :]:
             typer.echo(describe_round(done), err=True)
         self._told = len(outcome.rounds)
+        if outcome.progress is not None and time.monotonic() > self._quiet_until:
+            self._quiet_until = time.monotonic() + 10.0
+            typer.echo(describe_progress(outcome.progress), err=True)
 
 
 # -- from options to values ------------------------------------------------------------------------

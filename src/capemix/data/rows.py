@@ -97,6 +97,14 @@ class LabeledRows:
         """How many features a row has."""
         return int(self.features.shape[1])
 
+    def schema(self) -> dict[str, Any]:
+        """What is public of these rows, as a plan file holds it."""
+        return {
+            "features": list(self.feature_names),
+            "label": self.label_name,
+            "image_shape": list(self.image_shape) if self.image_shape else None,
+        }
+
     def class_counts(self) -> npt.NDArray[np.int64]:
         """How many rows each class has, in the order of ``classes`` (private)."""
         return np.bincount(self.labels, minlength=len(self.classes)).astype(np.int64)

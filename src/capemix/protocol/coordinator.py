@@ -3,6 +3,9 @@
 No input or output happens here but a spool for uploads. The engine asks for `requests`, brings
 replies to `receive`, and calls `close` when a round's time is over: who has not answered by then
 is missing for the rest of the run.
+
+In the round "upload" a site replies with the digests of its upload's chunks, which the engine then
+fetches: what is `wanted`, by `chunk_request`, to `receive_chunk`. Half an upload counts as none.
 """
 
 from __future__ import annotations
@@ -10,7 +13,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
@@ -18,10 +21,11 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
 from capemix.errors import InputError
-from capemix.pipeline import Coordinator, SiteShare, share_dtype
+from capemix.pipeline import Coordinator, share_bytes, share_dtype
 from capemix.plan import Plan
 from capemix.protocol import shamir
 from capemix.protocol.agreement import pair_key, peers_among, public_bytes
+from capemix.protocol.chunks import DEFAULT_CHUNK, LEAST_CHUNK, MOST_CHUNK, MOST_CHUNKS, Cut
 from capemix.protocol.roster import Roster
 from capemix.protocol.site import ROUNDS
 from capemix.protocol.wire import (
@@ -35,6 +39,9 @@ from capemix.protocol.wire import (
     seal,
 )
 
+_PIECE: Final = 1 << 20
+"""How many numbers of an upload are in memory beside the sum."""
+
 
 class Run:
     """One run, from the proposal to the noisy sums."""
@@ -47,12 +54,23 @@ class Run:
         identity: Ed25519PrivateKey,
         run: bytes,
         spool: Path,
+        *,
+        chunk_bytes: int = DEFAULT_CHUNK,
     ) -> None:
         if public_bytes(identity) != roster.coordinator.identity:
             raise InputError(
                 "identity", "is not the roster's coordinator", fix="use the coordinator's key"
             )
         self.plan = plan
+        self._cut = Cut(share_bytes(plan), chunk_bytes)
+        if not self._cut.allowed:
+            raise InputError(
+                "chunk_bytes",
+                f"must be between {LEAST_CHUNK} and {MOST_CHUNK}, with at most {MOST_CHUNKS} chunks"
+                " in an upload",
+                value=chunk_bytes,
+                fix=f"try {DEFAULT_CHUNK}",
+            )
         self._schema = schema
         self._roster = roster
         self._identity = identity
@@ -61,6 +79,7 @@ class Run:
         self._round = 0
         self._alive = tuple(range(len(roster.sites)))
         self._replies: list[dict[int, Message]] = [{}]
+        self._due: dict[int, set[int]] = {}  # of each announced upload, the chunks not yet in
         self.lost: dict[int, str] = {}
         """Why a site is missing: shown to the coordinator's people, never to other sites."""
 
@@ -71,7 +90,28 @@ class Run:
 
     @property
     def waiting_for(self) -> tuple[int, ...]:
-        return tuple(site for site in self._alive if site not in self._replies[self._round])
+        """Whose answer to the open round is not in, or not whole."""
+        return tuple(s for s in self._alive if s not in self._replies[self._round] or self._part(s))
+
+    @property
+    def answered(self) -> tuple[int, ...]:
+        """Whose answer to the open round is in."""
+        waiting = set(self.waiting_for)
+        return tuple(site for site in self._alive if site not in waiting)
+
+    @property
+    def uploaded(self) -> tuple[int, int]:
+        """Bytes of the sites' uploads: how many are in, and how many will be."""
+        missing = sum(
+            sum(map(self._cut.length, self._due.get(site, range(self._cut.chunks))))
+            for site in self._alive
+        )
+        expected = len(self._alive) * self._cut.size
+        return expected - missing, expected
+
+    def _part(self, site: int) -> bool:
+        """Whether a site's upload was announced, and is not whole yet."""
+        return bool(self._due.get(site))
 
     def requests(self) -> Iterator[tuple[int, bytes]]:
         """What to send to whom in the open round."""
@@ -99,6 +139,7 @@ class Run:
     def _upload_request(self, site: int) -> dict[str, Any]:
         sent = self._replies[ROUNDS.index("shares")]
         return {
+            "chunk_bytes": self._cut.chunk_bytes,
             "members": sorted(sent),
             "shares": {
                 str(peer): sent[peer].body["shares"][str(site)]
@@ -120,9 +161,42 @@ class Run:
             self.lose(site, str(error))
             return
         if round_ == "upload":
-            (self._spool / f"{site}.upload").write_bytes(message.payload)
-            message = Message(round_, site, message.body)
+            with self._path(site).open("wb") as file:
+                file.truncate(self._cut.size)
+            self._due[site] = set(range(self._cut.chunks))
         self._replies[self._round][site] = message
+
+    def wanted(self) -> Iterator[tuple[int, int]]:
+        """Chunks to fetch, as (site, index): the first one of every site, then the second ones."""
+        for index in range(self._cut.chunks):
+            for site in range(len(self._roster.sites)):
+                if site in self._alive and index in self._due.get(site, ()):
+                    yield site, index
+
+    def chunk_request(self, site: int, index: int) -> bytes:
+        """What to send to a site for a chunk of its upload."""
+        if not 0 <= site < len(self._roster.sites):
+            raise ProtocolError(f"there is no site {site}")
+        return seal(self._context, self._identity, Message("chunk", COORDINATOR, {"index": index}))
+
+    def receive_chunk(self, site: int, index: int, data: bytes) -> None:
+        """A chunk's bytes. Those that are not what the site announced cost it its place."""
+        if site not in self._alive or index not in self._due.get(site, ()):
+            return  # late, or a second time: the first one stands
+        announced = self._replies[ROUNDS.index("upload")][site].body["chunks"][index]
+        if len(data) != self._cut.length(index):
+            whole = self._cut.length(index)
+            self.lose(site, f"chunk {index} of its upload has {len(data)} bytes, not {whole}")
+        elif hashlib.sha256(data).hexdigest() != announced:
+            self.lose(site, f"chunk {index} of its upload is not the one that it announced")
+        else:
+            with self._path(site).open("r+b") as file:
+                file.seek(self._cut.span(index).start)
+                file.write(data)
+            self._due[site].remove(index)
+
+    def _path(self, site: int) -> Path:
+        return self._spool / f"{site}.upload"
 
     def _check(self, round_: str, site: int, message: Message) -> None:
         body = message.body
@@ -145,11 +219,16 @@ class Run:
             if not all(isinstance(text, str) for text in shares.values()):
                 raise ProtocolError("its shares are not hexadecimal")
         elif round_ == "upload":
-            shape, dtype = self.plan.query.shape, share_dtype(self.plan)
-            if body != {"shape": list(shape), "dtype": dtype.str}:
+            shape, dtype = list(self.plan.query.shape), share_dtype(self.plan).str
+            if set(body) != {"shape", "dtype", "chunks"}:
+                raise ProtocolError("its upload is announced with other fields than this version's")
+            if (body["shape"], body["dtype"]) != (shape, dtype):
                 raise ProtocolError("its upload has another shape than the plan's")
-            if len(message.payload) != shape[0] * shape[1] * dtype.itemsize:
-                raise ProtocolError("its upload is cut short")
+            chunks = body["chunks"]
+            if not isinstance(chunks, list) or len(chunks) != self._cut.chunks:
+                raise ProtocolError(f"its upload must be announced in {self._cut.chunks} chunks")
+            for place, found in enumerate(chunks):
+                bytes_of({f"chunks[{place}]": found}, f"chunks[{place}]", 32)
         elif round_ == "agree":
             if body != {"included": list(self.included)}:
                 raise ProtocolError("it signed another included set")
@@ -168,7 +247,7 @@ class Run:
         if self.round is None:
             raise ProtocolError("the run is over")
         for site in self.waiting_for:
-            self.lose(site, f"no answer in round {self.round}")
+            self.lose(site, self._silence(site))
         federation = self.plan.federation
         if self.round == "unmask":
             # Uploads are in: a site lost from here on costs nothing while enough reveal.
@@ -193,10 +272,18 @@ class Run:
         self._round += 1
         self._replies.append({})
 
+    def _silence(self, site: int) -> str:
+        if not self._part(site):
+            return f"no answer in round {self.round}"
+        chunks = self._cut.chunks
+        return f"only {chunks - len(self._due[site])} of its upload's {chunks} chunks came"
+
     def lose(self, site: int, why: str) -> None:
         """A site will not answer any more: it is missing for the rest of the run."""
         self.lost[site] = why
         self._alive = tuple(s for s in self._alive if s != site)
+        if self._part(site):
+            self._path(site).unlink(missing_ok=True)
 
     @property
     def seeded(self) -> bool:
@@ -205,8 +292,9 @@ class Run:
 
     @property
     def included(self) -> tuple[int, ...]:
-        """Whose uploads are in the sum."""
-        return tuple(sorted(self._replies[ROUNDS.index("upload")]))
+        """Whose uploads are in the sum: those that came whole."""
+        announced = self._replies[ROUNDS.index("upload")]
+        return tuple(site for site in sorted(announced) if not self._due[site])
 
     def _gone(self) -> tuple[int, ...]:
         shared = self._replies[ROUNDS.index("shares")]
@@ -227,14 +315,16 @@ class Run:
                 other = bytes.fromhex(keys[site].body["mask"])
                 missing_pairs[site, missing] = pair_key(self._context, secret, other, missing, site)
         total = Coordinator(self.plan)
-        shape, dtype = self.plan.query.shape, share_dtype(self.plan)
         for site in self.included:
-            path = self._spool / f"{site}.upload"
-            values = np.fromfile(path, dtype=dtype).reshape(shape)
-            total.add(SiteShare(site, values, self.plan.site_deviation))
-            path.unlink()
+            total.add_pieces(site, self._spooled(site))
+            self._path(site).unlink()
         total.unmask(own_keys, missing_pairs)
         return total.release_sums(divisor=self.plan.mixing.divisor)
+
+    def _spooled(self, site: int) -> Iterator[npt.NDArray[Any]]:
+        with self._path(site).open("rb") as file:
+            while len(piece := np.fromfile(file, share_dtype(self.plan), _PIECE)):
+                yield piece
 
     def _combined(self, kind: str, site: int) -> bytes | None:
         revealed = {

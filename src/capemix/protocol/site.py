@@ -2,7 +2,8 @@
 the noised and masked upload.
 
 Structure after Bonawitz et al. 2017; no input or output happens here. Whatever is wrong with a
-message ends the run for this site: it raises, and will answer nothing further.
+message ends the run for this site: it raises, and will answer nothing further. The one thing that
+may be asked for again is a chunk of the upload, once that was made: it is the same bytes each time.
 """
 
 from __future__ import annotations
@@ -18,10 +19,11 @@ from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
 
 from capemix.errors import InputError
-from capemix.pipeline import SiteShare
+from capemix.pipeline import SiteShare, share_bytes
 from capemix.plan import Plan, plan_from_json
 from capemix.protocol import shamir
 from capemix.protocol.agreement import box_key, pair_key, peers_among, public_bytes
+from capemix.protocol.chunks import LEAST_CHUNK, MOST_CHUNK, Cut
 from capemix.protocol.roster import Roster
 from capemix.protocol.wire import (
     COORDINATOR,
@@ -71,13 +73,23 @@ class Site:
         self._make_share = make_share
         self._answered = 0
         self._broken = False
+        self._uploaded: memoryview | None = None
 
     def answer(self, raw: bytes) -> bytes:
         """The reply to the coordinator's request of the next round."""
         if self._broken or self._answered == len(ROUNDS):
             raise ProtocolError("this site has left the run")
         self._broken = True  # until the reply is made: a failed round is never tried again
-        round_ = ROUNDS[self._answered]
+        try:
+            reply = self._answer(ROUNDS[self._answered], raw)
+            self._answered += 1
+            self._broken = False
+            return reply
+        finally:
+            if self._broken or self._answered == len(ROUNDS):
+                self.let_go()
+
+    def _answer(self, round_: str, raw: bytes) -> bytes:
         request = parse(raw)
         if request.round == "plan":
             self._take_proposal(request)
@@ -85,10 +97,25 @@ class Site:
             self._context, raw, self._roster.coordinator.identity, round=round_, sender=COORDINATOR
         )
         reply: Message = getattr(self, f"_{round_}")(opened.body)
-        sealed = seal(self._context, self._identity, reply)
-        self._answered += 1
-        self._broken = False
-        return sealed
+        return seal(self._context, self._identity, reply)
+
+    def chunk(self, raw: bytes) -> bytes:
+        """A chunk of the upload that was made. Asking changes nothing, and may be repeated."""
+        if self._uploaded is None:
+            raise ProtocolError("this site has no upload to send a chunk of")
+        request = open_message(
+            self._context, raw, self._roster.coordinator.identity, round="chunk", sender=COORDINATOR
+        )
+        index = request.body.get("index")
+        if type(index) is not int or not 0 <= index < self._cut.chunks:
+            raise ProtocolError(
+                f"the upload has chunks 0 to {self._cut.chunks - 1}, and no chunk {index}"
+            )
+        return bytes(self._uploaded[self._cut.span(index)])
+
+    def let_go(self) -> None:
+        """Free the upload's memory: no chunk can be had any more. The rounds go on."""
+        self._uploaded = None
 
     # -- round 0: the plan -----------------------------------------------------------------------
 
@@ -187,6 +214,7 @@ class Site:
     # -- round 3: the upload ---------------------------------------------------------------------
 
     def _upload(self, body: dict[str, Any]) -> Message:
+        self._cut = self._cut_asked_for(body)
         self._members = sites_of(body, "members", len(self._roster.sites))
         if not set(self._members) <= set(self._boxes) or self._number not in self._members:
             raise ProtocolError("the members are not those whose keys were shown")
@@ -210,11 +238,26 @@ class Site:
             },
         )
         share = self._make_share(self._plan_made, keys)
-        return Message(
-            "upload",
-            self._number,
-            {"shape": list(share.values.shape), "dtype": share.values.dtype.str},
-            payload=share.values.tobytes(),
+        self._uploaded = share.values.data.cast("B")
+        return self._reply(
+            shape=list(share.values.shape),
+            dtype=share.values.dtype.str,
+            chunks=[
+                hashlib.sha256(self._uploaded[self._cut.span(index)]).hexdigest()
+                for index in range(self._cut.chunks)
+            ],
+        )
+
+    def _cut_asked_for(self, body: dict[str, Any]) -> Cut:
+        """Checked before a row is read or a budget charged."""
+        chunk_bytes = body.get("chunk_bytes")
+        if type(chunk_bytes) is int:
+            cut = Cut(share_bytes(self._plan_made), chunk_bytes)
+            if cut.allowed:
+                return cut
+        raise ProtocolError(
+            f"chunk_bytes must be between {LEAST_CHUNK} and {MOST_CHUNK}, and not so small that an"
+            f" upload has too many chunks (got {chunk_bytes}); the coordinator must set another"
         )
 
     # -- round 4: agree on who is in -------------------------------------------------------------

@@ -1,8 +1,8 @@
 """Messages: canonical bytes, each bound to run, round, roster and plan, and signed.
 
-A message is one line of JSON (its header, in one spelling only) and an optional payload of bytes.
-The signature covers a hash of everything that gives the message its meaning, so a message of
-another run, round, roster, plan or sender does not pass for this one.
+A message is one line of JSON, in one spelling only. The signature covers everything that gives the
+message its meaning, so a message of another run, round, roster, plan or sender does not pass for
+this one.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from capemix.errors import CapemixError
 COORDINATOR: Final = -1
 """The sender number of the coordinator; sites are 0, 1, ..."""
 
-MAX_HEADER: Final = 1 << 24
-_FIELDS: Final = {"version", "round", "sender", "run", "body", "payload", "signature"}
+MAX_MESSAGE: Final = 1 << 24
+_FIELDS: Final = {"version", "round", "sender", "run", "body", "signature"}
 _VERSION: Final = "capemix-protocol/1"
 
 
@@ -40,15 +40,14 @@ class Context:
 
 @dataclass(frozen=True)
 class Message:
-    """``body`` is plain JSON; ``payload`` raw bytes (an upload); ``raw`` the bytes as they came.
+    """``body`` is plain JSON; ``raw`` the bytes as they came.
 
-    ``run`` is what the header claims, for routing; what counts is the run that was signed.
+    ``run`` is what the message claims, for routing; what counts is the run that was signed.
     """
 
     round: str
     sender: int
     body: dict[str, Any]
-    payload: bytes = b""
     signature: bytes = b""
     run: str = ""
     raw: bytes = field(default=b"", repr=False, compare=False)
@@ -73,58 +72,50 @@ def _signed_bytes(context: Context, message: Message) -> bytes:
             "round": message.round,
             "sender": message.sender,
             "body": message.body,
-            "payload": hashlib.sha256(message.payload).hexdigest(),
         }
     )
 
 
 def seal(context: Context, identity: Ed25519PrivateKey, message: Message) -> bytes:
     """The message's bytes, signed."""
-    header = canonical(
-        {
-            "version": _VERSION,
-            "run": context.run.hex(),
-            "round": message.round,
-            "sender": message.sender,
-            "body": message.body,
-            "payload": len(message.payload),
-            "signature": identity.sign(_signed_bytes(context, message)).hex(),
-        }
-    )
-    return header + b"\n" + message.payload
+    signature = identity.sign(_signed_bytes(context, message)).hex()
+    fields = {
+        "version": _VERSION,
+        "run": context.run.hex(),
+        "round": message.round,
+        "sender": message.sender,
+        "body": message.body,
+        "signature": signature,
+    }
+    return canonical(fields) + b"\n"
 
 
 def parse(raw: bytes) -> Message:
     """A message whose form is right; its signature is not looked at yet."""
-    end = raw.find(b"\n", 0, MAX_HEADER)
-    if end < 0:
-        raise ProtocolError("a message has no header")
-    try:
-        header = json.loads(raw[:end])
-    except (ValueError, RecursionError):
-        raise ProtocolError("a message's header is not JSON") from None
-    payload = raw[end + 1 :]
-    if not isinstance(header, dict) or set(header) != _FIELDS or header["version"] != _VERSION:
-        raise ProtocolError("a message's header has other fields than this version's")
-    kinds = {"round": str, "sender": int, "run": str, "body": dict, "payload": int}
-    if any(type(header[name]) is not kind for name, kind in kinds.items()):
-        raise ProtocolError("a message's header has fields of another type")
-    if header["payload"] != len(payload):
+    if len(raw) > MAX_MESSAGE or not raw.endswith(b"\n"):
         raise ProtocolError("a message is cut short, or too long")
     try:
-        spelled = canonical(header)
-        signature = bytes.fromhex(header["signature"])
+        found = json.loads(raw)
+    except (ValueError, RecursionError):
+        raise ProtocolError("a message is not JSON") from None
+    if not isinstance(found, dict) or set(found) != _FIELDS or found["version"] != _VERSION:
+        raise ProtocolError("a message has other fields than this version's")
+    kinds = {"round": str, "sender": int, "run": str, "body": dict}
+    if any(type(found[name]) is not kind for name, kind in kinds.items()):
+        raise ProtocolError("a message has fields of another type")
+    try:
+        spelled = canonical(found) + b"\n"
+        signature = bytes.fromhex(found["signature"])
     except (ValueError, TypeError, RecursionError):
-        raise ProtocolError("a message's header cannot be read") from None
-    if spelled != raw[:end]:
-        raise ProtocolError("a message's header is not in canonical form")
+        raise ProtocolError("a message cannot be read") from None
+    if spelled != raw:
+        raise ProtocolError("a message is not in canonical form")
     return Message(
-        round=header["round"],
-        sender=header["sender"],
-        body=header["body"],
-        payload=payload,
+        round=found["round"],
+        sender=found["sender"],
+        body=found["body"],
         signature=signature,
-        run=header["run"],
+        run=found["run"],
         raw=raw,
     )
 

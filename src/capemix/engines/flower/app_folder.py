@@ -15,6 +15,9 @@ from capemix.plan import Plan
 from capemix.protocol.policy import Policy
 
 PACKAGE: Final = "capemix_run"
+CHUNK_BYTES: Final = 64 << 20
+"""Every message through Flower starts a process at the site, and that takes seconds: so few, large
+ones. How many are under way at a time is bounded, so this bounds the SuperLink's memory."""
 
 _PYPROJECT: Final = """\
 # What is shipped to the SuperLink and to every SuperNode: code only, no key and no row.
@@ -68,7 +71,8 @@ def run_config(
     out: Path,
     wait_seconds: float = 600.0,
     round_seconds: float = 600.0,
-) -> dict[str, str | float]:
+    chunk_bytes: int = CHUNK_BYTES,
+) -> dict[str, str | float | int]:
     """What `coordinator_app.Settings` reads."""
     return {
         "plan": str(plan.absolute()),
@@ -77,10 +81,11 @@ def run_config(
         "out": str(out.absolute()),
         "wait-seconds": float(wait_seconds),
         "round-seconds": float(round_seconds),
+        "chunk-bytes": chunk_bytes,
     }
 
 
-def write_app(folder: Path, config: Mapping[str, str | float]) -> None:
+def write_app(folder: Path, config: Mapping[str, str | float | int]) -> None:
     package = folder / PACKAGE
     package.mkdir(parents=True)
     # A JSON string or number is the same in TOML.

@@ -1,7 +1,7 @@
 """The coordinator inside Flower: it drives a `Run` over the network and writes the release.
 
-What happens is known from one file, ``OUT.outcome.json``, written anew after every round: Flower's
-own exit codes do not say.
+What happens is known from one file, ``OUT.outcome.json``, written anew as the run goes on:
+Flower's own exit codes do not say.
 """
 
 from __future__ import annotations
@@ -23,25 +23,33 @@ from flwr.serverapp import Grid, ServerApp
 
 from capemix.agent import load_identity
 from capemix.data.rows import LabeledRows
+from capemix.engines.flower.app_folder import CHUNK_BYTES
 from capemix.engines.flower.envelope import Refused
 from capemix.engines.flower.exchange import exchange
 from capemix.engines.flower.files import (
     ENDED,
     RELEASED,
     Outcome,
+    describe_progress,
     describe_round,
     listed,
     read_plan_file,
 )
+from capemix.engines.flower.processes import peak_memory
+from capemix.engines.flower.progress import Progress
+from capemix.engines.flower.rounds import Round
 from capemix.errors import CapemixError, InputError
 from capemix.plan import Plan
+from capemix.protocol.chunks import LEAST_CHUNK, MOST_CHUNK
 from capemix.protocol.coordinator import Run
 from capemix.protocol.roster import Roster
+from capemix.protocol.site import ROUNDS
 from capemix.protocol.wire import ProtocolError
 from capemix.release import Release, check_output
 
 _POLL: Final = 1.0
 _HELLO_SECONDS: Final = 60.0
+_SAY_EVERY: Final = 10.0
 
 
 @dataclass(frozen=True)
@@ -54,6 +62,7 @@ class Settings:
     out: Path
     wait_seconds: float
     round_seconds: float
+    chunk_bytes: int
 
     @classmethod
     def from_config(cls, config: Mapping[str, Any]) -> Settings:
@@ -76,6 +85,14 @@ class Settings:
                 )
             return found
 
+        chunk_bytes = config.get("chunk-bytes", CHUNK_BYTES)
+        if type(chunk_bytes) is not int or not LEAST_CHUNK <= chunk_bytes <= MOST_CHUNK:
+            raise InputError(
+                "run config chunk-bytes",
+                f"must be a whole number from {LEAST_CHUNK} to {MOST_CHUNK}",
+                value=chunk_bytes,
+                fix=f"try {CHUNK_BYTES}",
+            )
         return cls(
             plan=path("plan"),
             roster=path("roster"),
@@ -83,6 +100,7 @@ class Settings:
             out=path("out"),
             wait_seconds=seconds("wait-seconds"),
             round_seconds=seconds("round-seconds"),
+            chunk_bytes=chunk_bytes,
         )
 
 
@@ -128,14 +146,23 @@ def _conduct(grid: Grid, settings: Settings, outcome: Outcome) -> None:
     with tempfile.TemporaryDirectory(
         prefix=f".{settings.out.name}.spool.", dir=settings.out.parent
     ) as spool:
-        run = Run(plan, schema, roster, identity, secrets.token_bytes(16), Path(spool))
+        run = Run(
+            plan,
+            schema,
+            roster,
+            identity,
+            secrets.token_bytes(16),
+            Path(spool),
+            chunk_bytes=settings.chunk_bytes,
+        )
         try:
             while run.round is not None:
-                _one_round(grid, run, node_of, settings.round_seconds, outcome)
+                _one_round(grid, run, node_of, settings, outcome)
                 outcome.write(settings.out)
         finally:
             for site, why in sorted(run.lost.items()):
                 outcome.lost.setdefault(str(site), why)
+        outcome.peak_memory["coordinator in rounds"] = peak_memory()
         _say("taking the masks off")
         means = run.release_sums()
         outcome.included, seeded = list(run.included), run.seeded
@@ -144,6 +171,7 @@ def _conduct(grid: Grid, settings: Settings, outcome: Outcome) -> None:
     )
     release.save(settings.out)
     outcome.status = RELEASED
+    outcome.peak_memory["coordinator"] = peak_memory()
 
 
 def find_sites(
@@ -199,27 +227,30 @@ def _site_of(reply: bytes, roster: Roster) -> int | str:
 
 
 def _one_round(
-    grid: Grid, run: Run, node_of: Mapping[int, int], seconds: float, outcome: Outcome
+    grid: Grid, run: Run, node_of: Mapping[int, int], settings: Settings, outcome: Outcome
 ) -> None:
     """Ask every site, hand on what comes, and close the round when all have answered or time is
     up."""
     started, before = time.monotonic(), set(run.lost)
-    site_of = {node: site for site, node in node_of.items()}
-    requests = [(node_of[site], raw) for site, raw in run.requests() if site in node_of]
-    received = answered = 0
-    for node, reply in exchange(grid, requests, seconds):
-        site = site_of[node]
-        if isinstance(reply, Refused):
-            run.lose(site, f"refused in round {run.round}: {reply}")
-            continue
-        answered += 1
-        received += len(reply)
-        run.receive(site, reply)
+    said = started
+
+    def show(progress: dict[str, Any]) -> None:
+        nonlocal said
+        outcome.progress = progress
+        outcome.write(settings.out)
+        if time.monotonic() > said + _SAY_EVERY:
+            said = time.monotonic()
+            _say(describe_progress(progress))
+
+    open_round = Round(grid, run, node_of, settings.round_seconds)
+    open_round.conduct(Progress(run, outcome.rounds, show))
     done: dict[str, Any] = {
         "round": run.round,
-        "answered": answered,
-        "bytes_out": sum(len(raw) for _, raw in requests),
-        "bytes_in": received,
+        "number": len(outcome.rounds) + 1,
+        "of": len(ROUNDS),
+        "answered": len(run.answered),
+        "bytes_out": open_round.bytes_out,
+        "bytes_in": open_round.bytes_in,
     }
     try:
         run.close()
@@ -227,6 +258,7 @@ def _one_round(
         done["lost"] = sorted(set(run.lost) - before)
         done["seconds"] = round(time.monotonic() - started, 3)
         outcome.rounds.append(done)
+        outcome.progress = None
         _say(describe_round(done))
 
 

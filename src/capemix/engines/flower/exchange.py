@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Iterator
-from typing import Final
+from typing import Final, Generic, TypeVar
 
 from flwr.app import Message
 from flwr.serverapp import Grid
@@ -14,33 +14,73 @@ from capemix.engines.flower.envelope import MESSAGE_TYPE, Refused, pack, unpack
 _POLL: Final = 0.25
 _GRACE: Final = 60.0
 
+Name = TypeVar("Name")
 
-def exchange(
-    grid: Grid, requests: Iterable[tuple[int, bytes]], seconds: float
-) -> Iterator[tuple[int, bytes | Refused]]:
-    """Each node's reply, or why there is none, in the order of arrival; ends after ``seconds``.
+
+class Overdue(Refused):
+    """No reply came in time."""
+
+
+class Exchange(Generic[Name]):
+    """Requests that are under way, each by a name of the caller's, and for ``seconds`` at most.
 
     A reply is asked for by the request it answers: an error that the SuperLink makes for a dead
     node does not name it. One reply is in memory at a time.
     """
-    end = time.monotonic() + seconds
-    node_of: dict[str, int] = {}
-    for node, raw in requests:
+
+    def __init__(self, grid: Grid, seconds: float) -> None:
+        self._grid = grid
+        self._seconds = seconds
+        self._under_way: dict[str, tuple[Name, float]] = {}
+
+    def __len__(self) -> int:
+        return len(self._under_way)
+
+    def ask(self, name: Name, node: int, raw: bytes) -> None:
         message = Message(
-            pack(raw), dst_node_id=node, message_type=MESSAGE_TYPE, ttl=seconds + _GRACE
+            pack(raw), dst_node_id=node, message_type=MESSAGE_TYPE, ttl=self._seconds + _GRACE
         )
-        for sent in grid.push_messages([message]):
+        for sent in self._grid.push_messages([message]):
             if sent:
-                node_of[sent] = node
-    while node_of:
-        for sent in list(node_of):
-            for reply in grid.pull_messages([sent]):
-                yield node_of.pop(sent), _content(reply)
+                self._under_way[sent] = name, time.monotonic() + self._seconds
+
+    def drop(self, names: Iterable[Name]) -> None:
+        """Wait for these no longer."""
+        unwanted = set(names)
+        kept = {sent: asked for sent, asked in self._under_way.items() if asked[0] not in unwanted}
+        self._under_way = kept
+
+    def replies(self) -> Iterator[tuple[Name, bytes | Refused]]:
+        """What has come by now, or why it will not; after a moment, if nothing has."""
+        came = False
+        for sent in list(self._under_way):
+            if sent not in self._under_way:
+                continue
+            name, end = self._under_way[sent]
+            for reply in self._grid.pull_messages([sent]):
+                came = True
+                del self._under_way[sent]
+                yield name, _content(reply)
                 break
-        if time.monotonic() > end:
-            return
-        if node_of:
+            else:
+                if time.monotonic() > end:
+                    del self._under_way[sent]
+                    yield name, Overdue(f"no answer within {self._seconds:.0f} s")
+        if self._under_way and not came:
             time.sleep(_POLL)
+
+
+def exchange(
+    grid: Grid, requests: Iterable[tuple[int, bytes]], seconds: float
+) -> Iterator[tuple[int, bytes | Refused]]:
+    """Each node's reply, or its refusal, in the order of arrival; ends after ``seconds``."""
+    under_way: Exchange[int] = Exchange(grid, seconds)
+    for node, raw in requests:
+        under_way.ask(node, node, raw)
+    while under_way:
+        for node, reply in under_way.replies():
+            if not isinstance(reply, Overdue):
+                yield node, reply
 
 
 def _content(reply: Message) -> bytes | Refused:

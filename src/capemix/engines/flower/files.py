@@ -54,6 +54,10 @@ class Outcome:
     lost: dict[str, str] = field(default_factory=dict)
     nodes_left_out: dict[str, str] = field(default_factory=dict)
     rounds: list[dict[str, Any]] = field(default_factory=list)
+    progress: dict[str, Any] | None = None
+    """Of the open round, while there is one."""
+    peak_memory: dict[str, int] = field(default_factory=dict)
+    """Bytes, by process, where the system tells."""
 
     @staticmethod
     def path(out: Path) -> Path:
@@ -71,11 +75,24 @@ class Outcome:
 
 
 def describe_round(done: dict[str, Any]) -> str:
-    """A line of progress."""
+    """A round that is over, in a line."""
     return (
-        f"round {done['round']}: {done['answered']} sites in, lost: {listed(done['lost'])},"
-        f" {_size(done['bytes_out'])} out, {_size(done['bytes_in'])} in, {done['seconds']:.1f} s"
+        f"round {done['number']} of {done['of']}, {done['round']}: {done['answered']} sites in,"
+        f" lost: {listed(done['lost'])}, {_size(done['bytes_out'])} out,"
+        f" {_size(done['bytes_in'])} in, {done['seconds']:.1f} s"
     )
+
+
+def describe_progress(now: dict[str, Any]) -> str:
+    """The open round, in a line."""
+    line = (
+        f"round {now['number']} of {now['of']}, {now['round']}: {now['sites_in']} sites in,"
+        f" {now['sites_waited_for']} to come, {now['sites_lost']} lost"
+    )
+    if now["expected_bytes"]:
+        line += f", {_size(now['uploaded_bytes'])} of {_size(now['expected_bytes'])} in"
+    left = now["seconds_left"]
+    return line if left is None else f"{line}, about {left:.0f} s left"
 
 
 def listed(sites: list[int]) -> str:

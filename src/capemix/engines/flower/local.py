@@ -20,13 +20,14 @@ import numpy as np
 
 from capemix.agent import new_identity
 from capemix.data.rows import LabeledRows
-from capemix.engines.flower.app_folder import run_config, write_app
+from capemix.engines.flower.app_folder import CHUNK_BYTES, run_config, write_app
 from capemix.engines.flower.credentials import ServerFiles, loopback_certificate, node_key
 from capemix.engines.flower.files import ENDED, RUNNING, Outcome, plan_text
 from capemix.engines.flower.processes import (
     Child,
     ChildError,
     Processes,
+    peak_memory,
     terminate_as_interrupt,
     wait_until,
 )
@@ -54,11 +55,7 @@ Watch = Callable[[Outcome, Mapping[int, int]], None]
 
 def schema_of(rows: LabeledRows) -> dict[str, Any]:
     """The public schema, as a plan file holds it."""
-    return {
-        "features": list(rows.feature_names),
-        "label": rows.label_name,
-        "image_shape": list(rows.image_shape) if rows.image_shape else None,
-    }
+    return rows.schema()
 
 
 def run_on_loopback(
@@ -68,6 +65,7 @@ def run_on_loopback(
     *,
     test_seed: int | None = None,
     round_seconds: float = 120.0,
+    chunk_bytes: int = CHUNK_BYTES,
     logs: Path | None = None,
     watch: Watch | None = None,
 ) -> Outcome:
@@ -94,11 +92,12 @@ def run_on_loopback(
             )
         kept = work / "logs" if logs is None else logs
         kept.mkdir(parents=True, exist_ok=True)
-        trial = _Trial(plan, work, round_seconds, test_seed)
+        trial = _Trial(plan, work, round_seconds, chunk_bytes, test_seed)
         trial.prepare(sites)
         processes = stack.enter_context(Processes(kept, _environment(work)))
         outcome = trial.run(processes, watch)
         _hand_over(trial.release, out)
+        outcome.write(out)
     return outcome
 
 
@@ -107,6 +106,7 @@ class _Trial:
     plan: Plan
     work: Path
     round_seconds: float
+    chunk_bytes: int
     test_seed: int | None
 
     @property
@@ -145,6 +145,7 @@ class _Trial:
             out=self.release,
             wait_seconds=self._wait_seconds,
             round_seconds=self.round_seconds,
+            chunk_bytes=self.chunk_bytes,
         )
         write_app(self.work / "app", config)
 
@@ -179,7 +180,10 @@ class _Trial:
         )
         if not started.get("success"):
             raise ChildError("Flower did not start the run")
-        return self._follow(processes, link, nodes, str(started["run-id"]), watch)
+        outcome = self._follow(processes, link, nodes, str(started["run-id"]), watch)
+        outcome.peak_memory["superlink"] = peak_memory(link.pid)
+        outcome.peak_memory["agent"] = max(peak_memory(agent.pid) for agent in agents)
+        return outcome
 
     def _flower_config(self, port: int, server: ServerFiles) -> None:
         home = self.work / "flwr"
@@ -232,20 +236,23 @@ class _Trial:
     ) -> Outcome:
         """Until the run is over: by the coordinator's own word, and by Flower's."""
         pids = {site: node.pid for site, node in nodes.items()}
-        end = time.monotonic() + self._wait_seconds + 8 * (self.round_seconds + 30.0)
+        # How long everything goes on depends on the uploads; how long it may be quiet does not.
+        quiet = self._wait_seconds + 2 * (self.round_seconds + 30.0)
+        end = time.monotonic() + quiet
         next_look = time.monotonic() + _LIST_EVERY
         seen: Outcome | None = None
         while True:
             found = Outcome.read(self.release)
             if found is not None and found != seen:
                 seen = found
+                end = time.monotonic() + quiet
                 if watch is not None:
                     watch(found, pids)
             if found is not None and found.status != RUNNING:
                 break
             processes.check([link])
             if time.monotonic() > end:
-                raise ChildError("the run takes too long")
+                raise ChildError(f"the run has been silent for {quiet:.0f} s")
             if time.monotonic() > next_look:
                 status = self._status(processes, run_id)
                 if status.startswith("finished"):
@@ -299,7 +306,7 @@ def _write_rows(rows: LabeledRows, path: Path) -> None:
 
 
 def _hand_over(made: Path, out: Path) -> None:
-    """Copy the release and its outcome to where they were asked for: whole, by one rename each."""
+    """Copy the release to where it was asked for: whole, by one rename."""
     out = check_output(out)
     out.parent.mkdir(parents=True, exist_ok=True)
     partial = Path(tempfile.mkdtemp(prefix=f".{out.name}.", dir=out.parent))
@@ -311,9 +318,6 @@ def _hand_over(made: Path, out: Path) -> None:
     except BaseException:
         shutil.rmtree(partial, ignore_errors=True)
         raise
-    found = Outcome.read(made)
-    if found is not None:
-        found.write(out)
 
 
 def _environment(work: Path) -> dict[str, str]:

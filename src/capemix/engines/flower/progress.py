@@ -1,0 +1,67 @@
+"""How far a run is, for those who wait for it: in the log, and in the outcome file."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final
+
+from capemix.protocol.coordinator import Run
+from capemix.protocol.site import ROUNDS
+
+_EVERY: Final = 1.0
+_UPLOAD: Final = ROUNDS.index("upload")
+
+
+class Progress:
+    """Told at most once a second while a round is open.
+
+    The time left is for the rounds; what follows them (masks off, release written) is not in it.
+    Uploads: the bytes to come at the pace of those that came, from the first one on. Other rounds:
+    each as long as the mean of those that are over. Before the first chunk is in, nobody knows.
+    """
+
+    def __init__(
+        self, run: Run, done: Sequence[Mapping[str, Any]], show: Callable[[dict[str, Any]], None]
+    ) -> None:
+        self._run = run
+        self._number = len(done)
+        small = [float(each["seconds"]) for each in done if each["round"] != "upload"]
+        self._mean = sum(small) / len(small) if small else None
+        self._show = show
+        self._started = self._next = time.monotonic()
+        self._pace_from: float | None = None
+
+    def __call__(self) -> None:
+        now = time.monotonic()
+        uploading = self._number == _UPLOAD
+        if uploading and self._pace_from is None and any(self._run.wanted()):
+            self._pace_from = now
+        if now < self._next:
+            return
+        self._next = now + _EVERY
+        came, expected = self._run.uploaded if uploading else (0, 0)
+        self._show(
+            {
+                "round": ROUNDS[self._number],
+                "number": self._number + 1,
+                "of": len(ROUNDS),
+                "sites_in": len(self._run.answered),
+                "sites_waited_for": len(self._run.waiting_for),
+                "sites_lost": len(self._run.lost),
+                "uploaded_bytes": came,
+                "expected_bytes": expected,
+                "seconds_left": self._seconds_left(now, came, expected),
+            }
+        )
+
+    def _seconds_left(self, now: float, came: int, expected: int) -> float | None:
+        if self._mean is None or self._number < _UPLOAD:
+            return None
+        after = self._mean * (len(ROUNDS) - 1 - self._number)
+        if self._number > _UPLOAD:
+            left = after + max(0.0, self._mean - (now - self._started))
+            return round(left, 1) or None  # a last round that takes longer than the others did
+        if self._pace_from is None or not came:
+            return None
+        return round(after + (now - self._pace_from) * (expected - came) / came, 1)
