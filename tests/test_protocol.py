@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import tracemalloc
 from collections.abc import Callable
-from itertools import combinations, product
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
@@ -21,151 +18,18 @@ from capemix.data import LabeledRows, partition
 from capemix.engines.in_process import run_in_process
 from capemix.engines.local import run_local
 from capemix.errors import InputError
-from capemix.pipeline import SiteShare, SourceDraws, prepare_site, share_bytes, site_share
+from capemix.pipeline import share_bytes
 from capemix.plan import Plan, make_plan, plan_from_json
 from capemix.protocol import shamir, wire
 from capemix.protocol.agreement import peers_among, public_bytes
 from capemix.protocol.chunks import DEFAULT_CHUNK, LEAST_CHUNK, MOST_CHUNK, Cut
 from capemix.protocol.coordinator import Run
 from capemix.protocol.roster import Member, Roster
-from capemix.protocol.site import ROUNDS, Site
+from capemix.protocol.site import ROUNDS
 from capemix.protocol.wire import COORDINATOR, Context, Message, ProtocolError
 from capemix.randomness.source import SeededSource
 from capemix.release import Release
-from capemix.zerosum.masks import SiteKeys
-
-RUN = bytes(range(16))
-MOMENTS = (*ROUNDS[:4], "chunk", *ROUNDS[4:])
-"""When a site can be lost: in a round, or once it has announced an upload and not sent it."""
-
-
-def identity(name: str) -> Ed25519PrivateKey:
-    return Ed25519PrivateKey.from_private_bytes(hashlib.sha256(name.encode()).digest())
-
-
-def a_roster(sites: int) -> Roster:
-    def member(name: str) -> Member:
-        return Member(name, public_bytes(identity(name)))
-
-    return Roster(member("coordinator"), tuple(member(f"site {s}") for s in range(sites)))
-
-
-def counting_plan(
-    sites: int, colluding: int, dropouts: int, masks: str = "ring", samples: int = 1
-) -> Plan:
-    """Every row of a site takes part and there is no noise: the release is the sum, exactly."""
-    return make_plan(
-        width=2,
-        class_sizes=(1,),
-        samples=samples,
-        mixture=1,
-        clip=100.0,
-        scheme="cape",
-        sites=sites,
-        colluding=colluding,
-        dropouts=dropouts,
-        masks=masks,
-        noise=0.0 if masks == "ring" else 0.01,
-    )
-
-
-class World:
-    """A coordinator and its sites in one process, with a network that a test can meddle with."""
-
-    def __init__(
-        self,
-        plan: Plan,
-        folder: Path,
-        *,
-        seed: int = 0,
-        rows: list[LabeledRows] | None = None,
-        consent: Callable[[int, Plan], str | None] = lambda _site, _plan: None,
-        chunk_bytes: int = LEAST_CHUNK,
-    ) -> None:
-        self.plan, self.roster = plan, a_roster(plan.federation.sites)
-        folder.mkdir(exist_ok=True)
-        source = SeededSource(seed)
-        self.uploads: dict[int, SiteShare] = {}
-        self.run = Run(
-            plan, {}, self.roster, identity("coordinator"), RUN, folder, chunk_bytes=chunk_bytes
-        )
-        self.sites = []
-        for s in range(plan.federation.sites):
-            mine = rows[s] if rows else one_row(s)
-            self.sites.append(
-                Site(
-                    s,
-                    identity(f"site {s}"),
-                    self.roster,
-                    source.child("protocol", s),
-                    lambda plan, _schema, s=s: consent(s, plan),
-                    self.maker(s, mine, source.child("site", s)),
-                )
-            )
-
-    def maker(self, site: int, rows: LabeledRows, source: Any) -> Any:
-        def make(plan: Plan, keys: SiteKeys) -> SiteShare:
-            prepared = prepare_site(plan, rows.features, rows.labels)
-            draws = SourceDraws(plan, source)
-            self.uploads[site] = site_share(plan, site, prepared, draws, keys, threads=1)
-            return self.uploads[site]
-
-        return make
-
-    def drive(
-        self,
-        drop: Callable[[int, str], bool] = lambda _site, _round: False,
-        request: Callable[[int, str, bytes], bytes] = lambda _site, _round, raw: raw,
-        reply: Callable[[int, str, bytes], bytes] = lambda _site, _round, raw: raw,
-    ) -> np.ndarray:
-        """Run all rounds. A site that is dropped is gone; one that raises says no more."""
-        gone: set[int] = set()
-        self.refused: dict[int, str] = {}
-        while (round_ := self.run.round) is not None:
-            for site, raw in list(self.run.requests()):
-                if site in gone or drop(site, round_):
-                    gone.add(site)
-                    continue
-                try:
-                    answer = self.sites[site].answer(request(site, round_, raw))
-                except (ProtocolError, InputError) as error:
-                    self.refused[site] = str(error)
-                    continue
-                self.run.receive(site, reply(site, round_, answer))
-            for site, index in self.run.wanted():
-                if site in gone or drop(site, "chunk"):
-                    gone.add(site)
-                    continue
-                try:
-                    data = self.sites[site].chunk(
-                        request(site, "chunk", self.run.chunk_request(site, index))
-                    )
-                except ProtocolError as error:
-                    self.refused[site] = str(error)
-                    continue
-                self.run.receive_chunk(site, index, reply(site, "chunk", data))
-            self.run.close()
-        return np.asarray(self.run.release_sums())
-
-
-def one_row(site: int) -> LabeledRows:
-    """Sums of these tell exactly who is in: site s adds 2^s and 1."""
-    return LabeledRows(
-        features=np.array([[2.0**site, 1.0]]),
-        labels=np.zeros(1, dtype=np.int64),
-        classes=(0,),
-        feature_names=("a", "b"),
-    )
-
-
-def expected(included: tuple[int, ...]) -> np.ndarray:
-    return np.array([[sum(2.0**s for s in included), float(len(included))]])
-
-
-def assert_sum(found: np.ndarray, included: tuple[int, ...]) -> None:
-    # Truncation onto the lattice loses less than a unit for every site.
-    np.testing.assert_allclose(found, expected(included), atol=0.02)
-
+from world import ASKED, RUN, World, a_roster, assert_sum, counting_plan, expected, identity, reseal
 
 # -- the same release as in one process ---------------------------------------------------------
 
@@ -211,71 +75,7 @@ def test_the_protocol_gives_the_local_engines_release(
         np.testing.assert_allclose(found.features, local.features, atol=1e-9)
 
 
-# -- drop-outs, enumerated ----------------------------------------------------------------------
-
-
-def outcome(plan: Plan, lost: dict[int, int]) -> tuple[int, ...] | None:
-    """Who should be included when site s goes silent from moment lost[s] on; None: a clean end."""
-    federation = plan.federation
-    chunk, agree, unmask = (MOMENTS.index(name) for name in ("chunk", "agree", "unmask"))
-    everyone = range(federation.sites)
-    included = tuple(s for s in everyone if lost.get(s, 9) > chunk)
-    if len(included) < federation.sites - federation.dropouts:
-        return None
-    for round_ in (agree, unmask):
-        left = [s for s in included if lost.get(s, 9) > round_]
-        if len(left) < federation.agreement:
-            return None
-    return included
-
-
-def check_pattern(plan: Plan, lost: dict[int, int], folder: Path) -> bool:
-    world = World(plan, folder)
-
-    def drop(site: int, round_: str) -> bool:
-        return MOMENTS.index(round_) >= lost.get(site, 9)
-
-    should = outcome(plan, lost)
-    if should is None:
-        with pytest.raises(ProtocolError):
-            world.drive(drop)
-        return False
-    assert_sum(world.drive(drop), should)
-    assert world.run.included == should
-    return True
-
-
-@pytest.mark.parametrize(("sites", "colluding", "dropouts"), [(2, 1, 0), (3, 1, 0)])
-def test_every_drop_out_pattern_of_small_federations(
-    tmp_path: Path, sites: int, colluding: int, dropouts: int
-) -> None:
-    plan = counting_plan(sites, colluding, dropouts)
-    released = 0
-    for pattern in product(range(len(MOMENTS) + 1), repeat=sites):
-        lost = {s: r for s, r in enumerate(pattern) if r < len(MOMENTS)}
-        released += check_pattern(plan, lost, tmp_path)
-    assert released > 0
-
-
-@pytest.mark.parametrize(
-    ("sites", "colluding", "dropouts", "most"), [(4, 1, 1, 3), (5, 1, 1, 2), (5, 2, 1, 2)]
-)
-def test_every_drop_out_pattern_of_up_to_some_sites(
-    tmp_path: Path, sites: int, colluding: int, dropouts: int, most: int
-) -> None:
-    plan = counting_plan(sites, colluding, dropouts)
-    released = ended = 0
-    for count in range(most + 1):
-        # Three at once in rounds only: every one of these ends the run.
-        moments = [MOMENTS.index(m) for m in (MOMENTS if count < 3 else ROUNDS)]
-        for who in combinations(range(sites), count):
-            for when in product(moments, repeat=count):
-                if check_pattern(plan, dict(zip(who, when, strict=True)), tmp_path):
-                    released += 1
-                else:
-                    ended += 1
-    assert released > 0
-    assert ended > 0
+# -- drop-outs (every pattern: test_dropouts.py) ------------------------------------------------
 
 
 @pytest.mark.parametrize("masks", ["ring", "gaussian"])
@@ -590,15 +390,6 @@ def test_memory_for_the_sum_does_not_grow_with_the_sites(tmp_path: Path) -> None
 # -- lies ------------------------------------------------------------------------------------------
 
 
-def reseal(raw: bytes, change: Callable[[dict[str, Any]], None], plan: Plan, who: str) -> bytes:
-    """The same message with another body, signed by ``who`` for the real run."""
-    message = wire.parse(raw)
-    body = json.loads(json.dumps(message.body))
-    change(body)
-    context = Context(RUN, a_roster(plan.federation.sites).digest(), wire.digest(plan.as_json()))
-    return wire.seal(context, identity(who), Message(message.round, message.sender, body))
-
-
 def test_a_server_that_shows_two_sites_different_survivor_sets_learns_nothing(
     tmp_path: Path,
 ) -> None:
@@ -684,18 +475,6 @@ def test_a_server_that_alters_the_plan_for_one_site_is_caught(tmp_path: Path) ->
 
     assert_sum(world.drive(request=alter), (0, 1, 3))  # the odd one out is lost, not obeyed
     assert world.run.lost[2].startswith("the signature of 2")
-
-
-ASKED: dict[str, Any] = {
-    "width": 2,
-    "class_sizes": (1,),
-    "samples": 1,
-    "mixture": 1,
-    "scheme": "cape",
-    "sites": 4,
-    "colluding": 1,
-    "dropouts": 1,
-}
 
 
 def test_another_roster_is_refused(tmp_path: Path) -> None:

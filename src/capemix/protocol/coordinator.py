@@ -150,8 +150,8 @@ class Run:
 
     def receive(self, site: int, raw: bytes) -> None:
         """A site's reply to the open round. A bad one counts as none, and the site as missing."""
-        round_ = ROUNDS[self._round]
-        if site not in self._alive or site in self._replies[self._round]:
+        round_ = self.round
+        if round_ is None or site not in self._alive or site in self._replies[self._round]:
             return  # late, or a second answer: the first one stands
         try:
             key = self._roster.sites[site].identity
