@@ -124,6 +124,8 @@ class World:
         )
         self.said: dict[tuple[int, str], bytes] = {}
         """Everything that a site ever answered, arrived or not."""
+        self.obeyed: dict[tuple[int, str], dict[str, Any]] = {}
+        """The requests, true or not, that those were answers to."""
         self.refused: dict[int, str] = {}
         self.sites = []
         for s in range(plan.federation.sites):
@@ -161,6 +163,7 @@ class World:
         round_ = wire.parse(answer).round
         assert (site, round_) not in self.said
         self.said[site, round_] = answer
+        self.obeyed[site, round_] = wire.parse(raw).body
         return answer
 
     def chunk(self, site: int, raw: bytes) -> bytes | None:
@@ -228,11 +231,17 @@ class World:
 
     def assert_nothing_is_given_away(self, colluding: tuple[int, ...] = ()) -> None:
         """No two honest sites reveal different secrets of one site, and nobody reveals a share
-        unless enough sites have signed one included set; colluders sign whatever is asked."""
+        unless enough sites have signed one included set; colluders sign whatever is asked.
+
+        And whose self mask is revealed has masked for the members that the revealing site knows."""
         kinds: dict[int, set[str]] = {}
         for kind, whose, holder in self.revealed():
             if holder not in colluding:
                 kinds.setdefault(whose, set()).add(kind)
+                if kind == "own" and whose not in colluding:
+                    # Unmasked for the sum with this set: it must have been masked for this set.
+                    used = [self.obeyed[s, "upload"]["members"] for s in (whose, holder)]
+                    assert used[0] == used[1]
         assert all(len(of) == 1 for of in kinds.values()), kinds
         if kinds:
             signed = [

@@ -91,7 +91,9 @@ class Site:
 
     def _answer(self, round_: str, raw: bytes) -> bytes:
         request = parse(raw)
-        if request.round == "plan":
+        if request.round != round_:
+            raise ProtocolError(f"expected a {round_} message, got another round's")
+        if round_ == "plan":
             self._take_proposal(request)
         opened = open_message(
             self._context, raw, self._roster.coordinator.identity, round=round_, sender=COORDINATOR
@@ -120,8 +122,6 @@ class Site:
     # -- round 0: the plan -----------------------------------------------------------------------
 
     def _take_proposal(self, request: Message) -> None:
-        if self._answered:
-            raise ProtocolError("a plan was proposed in this run already")
         run = bytes_of(request.body, "run", 16)
         if bytes_of(request.body, "roster", 32) != self._roster.digest():
             raise ProtocolError("the coordinator's roster is not the one this site verified")

@@ -1,0 +1,394 @@
+"""A hostile network and a hostile server, within their limits: a right release or a clean end.
+
+The network delays, reorders, repeats, alters, swaps and loses messages, and brings in those of
+another run. The server signs whatever it likes, to every site something else, and its colluders
+sign whatever it asks them to.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import shutil
+import tempfile
+from functools import cache
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, Phase, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    initialize,
+    invariant,
+    precondition,
+    rule,
+)
+
+from capemix.plan import make_plan
+from capemix.protocol import wire
+from capemix.protocol.site import ROUNDS
+from capemix.protocol.wire import COORDINATOR, Context, Message, ProtocolError
+from world import (
+    ASKED,
+    RUN,
+    World,
+    assert_sum,
+    counting_plan,
+    identity,
+    signed_request,
+)
+
+FEDERATIONS = ((4, 1, 1), (5, 1, 1), (5, 2, 1), (6, 1, 2), (6, 3, 1), (7, 1, 2), (7, 2, 2))
+
+
+@cache
+def messages_of_another_run(federation: tuple[int, int, int]) -> tuple[tuple[bytes, ...], ...]:
+    """All requests and all replies of an undisturbed run of the same plan and roster."""
+    with tempfile.TemporaryDirectory() as folder:
+        world = World(counting_plan(*federation), Path(folder) / "s", seed=9, run=bytes(16))
+        requests: list[bytes] = []
+
+        def note(_site: int, _round: str, raw: bytes) -> bytes:
+            requests.append(raw)
+            return raw
+
+        world.drive(request=note)
+    return tuple(requests), tuple(world.said.values())
+
+
+def altered(raw: bytes, how: str, place: int) -> bytes:
+    if not raw:
+        return b"\n"
+    place %= len(raw)
+    return {
+        "cut": raw[:place],
+        "flip": raw[:place] + bytes([raw[place] ^ 1]) + raw[place + 1 :],
+        "longer": raw + b"x",
+        "empty": b"",
+    }[how]
+
+
+HOWS = st.sampled_from(["cut", "flip", "longer", "empty"])
+PICK = st.integers(0, 999)
+
+
+class HostileWorld(RuleBasedStateMachine):
+    """Whatever happens to its victims, the run gives the right sum over those it calls included,
+    or nothing. While the victims are no more than may be missing, it gives the sum."""
+
+    @initialize(
+        federation=st.sampled_from(FEDERATIONS),
+        few=st.booleans(),
+        order=st.permutations(range(7)),
+    )
+    def begin(self, federation: tuple[int, int, int], few: bool, order: list[int]) -> None:
+        sites, colluding, dropouts = federation
+        order = [site for site in order if site < sites]
+        self.folder = Path(tempfile.mkdtemp())
+        self.world = World(counting_plan(*federation), self.folder / "spool")
+        self.requests_elsewhere, self.replies_elsewhere = messages_of_another_run(federation)
+        self.colluding = tuple(order[-colluding:])
+        self.few = few
+        self.victims = order[:dropouts] if few else order
+        self.asked: list[bytes] = []
+        self.replied: list[tuple[int, bytes]] = []
+        self.on_the_way: list[tuple[int, bytes]] = []
+        self.ended = False
+        self.released = False
+
+    def victim(self, pick: int) -> int:
+        return self.victims[pick % len(self.victims)]
+
+    def request(self, site: int) -> bytes | None:
+        """The true request of the open round."""
+        if self.ended or self.world.run.round is None:
+            return None
+        return dict(self.world.run.requests()).get(site)
+
+    def ask(self, site: int, raw: bytes) -> None:
+        self.asked.append(raw)
+        answer = self.world.ask(site, raw)
+        if answer is not None:
+            self.replied.append((site, answer))
+            self.on_the_way.append((site, answer))
+
+    # -- what is ordinary ------------------------------------------------------------------------
+
+    def do_round(self, with_victims: bool) -> None:
+        run = self.world.run
+        if self.ended or run.round is None:
+            return
+        answered = {site for site, round_ in self.world.said if round_ == run.round}
+        for site, raw in list(run.requests()):
+            if site not in answered and (with_victims or site not in self.victims):
+                self.ask(site, raw)
+        for site, answer in self.on_the_way:
+            if with_victims or site not in self.victims:
+                self.world.bring(site, answer)
+        self.on_the_way = [
+            (site, answer)
+            for site, answer in self.on_the_way
+            if not with_victims and site in self.victims
+        ]
+        try:
+            run.close()
+        except ProtocolError:
+            self.ended = True
+            assert not self.few, run.lost
+        if run.round is None:
+            self.released = True
+            try:
+                found = np.asarray(run.release_sums())
+            except ProtocolError:
+                self.ended = True
+                assert not self.few
+                return
+            assert len(run.included) >= len(self.world.sites) - self.plan.dropouts
+            assert_sum(found, run.included, atol=0.05)
+
+    @property
+    def plan(self) -> Any:
+        return self.world.plan.federation
+
+    @rule()
+    def a_round_goes_as_it_should(self) -> None:
+        self.do_round(with_victims=True)
+
+    @rule()
+    def a_round_is_closed_before_the_victims_are_heard(self) -> None:
+        self.do_round(with_victims=False)
+
+    @rule(pick=PICK)
+    def a_victim_is_asked_early(self, pick: int) -> None:
+        raw = self.request(self.victim(pick))
+        if raw is not None:
+            self.ask(self.victim(pick), raw)
+
+    @precondition(lambda self: self.on_the_way)
+    @rule(pick=PICK)
+    def any_answer_on_the_way_arrives(self, pick: int) -> None:
+        self.world.bring(*self.on_the_way.pop(pick % len(self.on_the_way)))
+
+    # -- the network -----------------------------------------------------------------------------
+
+    @precondition(lambda self: self.asked)
+    @rule(pick=PICK, which=PICK)
+    def a_request_of_any_round_and_site_comes_again(self, pick: int, which: int) -> None:
+        self.ask(self.victim(pick), self.asked[which % len(self.asked)])
+
+    @precondition(lambda self: self.replied)
+    @rule(pick=PICK, which=PICK)
+    def an_answer_of_any_round_and_site_passes_for_the_victims(self, pick: int, which: int) -> None:
+        self.world.bring(self.victim(pick), self.replied[which % len(self.replied)][1])
+
+    @precondition(lambda self: len(self.on_the_way) > 1)
+    @rule()
+    def two_victims_answers_change_places(self) -> None:
+        (one, first), (two, second) = self.on_the_way[-2:]
+        if one in self.victims and two in self.victims:
+            self.on_the_way[-2:] = [(one, second), (two, first)]
+
+    @rule(pick=PICK, how=HOWS, place=st.integers(0, 1 << 20))
+    def a_request_is_altered(self, pick: int, how: str, place: int) -> None:
+        raw = self.request(self.victim(pick))
+        if raw is not None:
+            self.ask(self.victim(pick), altered(raw, how, place))
+
+    @precondition(lambda self: any(site in self.victims for site, _ in self.on_the_way))
+    @rule(how=HOWS, place=st.integers(0, 1 << 20))
+    def an_answer_is_altered(self, how: str, place: int) -> None:
+        for at, (site, raw) in enumerate(self.on_the_way):
+            if site in self.victims:
+                self.on_the_way[at] = (site, altered(raw, how, place))
+                return
+
+    @precondition(lambda self: any(site in self.victims for site, _ in self.on_the_way))
+    @rule()
+    def an_answer_is_lost(self) -> None:
+        at = [site in self.victims for site, _ in self.on_the_way].index(True)
+        del self.on_the_way[at]
+
+    @rule(pick=PICK, which=PICK)
+    def a_request_of_another_run_comes_in(self, pick: int, which: int) -> None:
+        self.ask(self.victim(pick), self.requests_elsewhere[which % len(self.requests_elsewhere)])
+
+    @rule(pick=PICK, which=PICK)
+    def an_answer_of_another_run_comes_in(self, pick: int, which: int) -> None:
+        raw = self.replies_elsewhere[which % len(self.replies_elsewhere)]
+        self.world.bring(self.victim(pick), raw)
+
+    # -- the server ------------------------------------------------------------------------------
+
+    @rule(pick=PICK, out=PICK, more=st.booleans())
+    def the_server_leaves_sites_out_of_what_it_tells(self, pick: int, out: int, more: bool) -> None:
+        """Other accepts, keys, members, included or signatures than the others are told."""
+        site = self.victim(pick)
+        raw = self.request(site)
+        if raw is None:
+            return
+        others = [s for s in range(len(self.world.sites)) if s != site]
+        gone = {others[(out + step) % len(others)] for step in range(1 + more)}
+        body = without(wire.parse(raw).body, gone)
+        self.ask(site, signed_request(self.world, self.world.run.round or "", body))
+
+    @rule(pick=PICK)
+    def the_server_proposes_another_plan(self, pick: int) -> None:
+        other = make_plan(**{**ASKED, "sites": len(self.world.sites), "clip": 50.0, "noise": 0.5})
+        body = {
+            "run": RUN.hex(),
+            "roster": self.world.roster.digest().hex(),
+            "plan": other.as_json(),
+            "schema": {},
+        }
+        context = Context(RUN, self.world.roster.digest(), wire.digest(other.as_json()))
+        message = Message("plan", COORDINATOR, body)
+        self.ask(self.victim(pick), wire.seal(context, identity("coordinator"), message))
+
+    @rule(pick=PICK, who=PICK)
+    def a_colluder_tells_one_site_something_else(self, pick: int, who: int) -> None:
+        site = self.victim(pick)
+        raw = self.request(site)
+        if raw is None:
+            return
+        colluder = self.colluding[who % len(self.colluding)]
+        body = json.loads(json.dumps(wire.parse(raw).body))
+        for field in body.values():
+            if isinstance(field, dict) and str(colluder) in field:
+                field[str(colluder)] = self.signed_otherwise(colluder, field[str(colluder)])
+        self.ask(site, signed_request(self.world, self.world.run.round or "", body))
+
+    def signed_otherwise(self, colluder: int, raw: str) -> str:
+        try:
+            message = wire.parse(raw.encode())
+        except ProtocolError:
+            return raw[::-1]  # a sealed share: any bytes will do
+        body = {
+            name: hashlib.sha256(value.encode()).hexdigest() if isinstance(value, str) else value
+            for name, value in message.body.items()
+        }
+        return wire.seal(
+            self.world.run._context,
+            identity(f"site {colluder}"),
+            Message(message.round, colluder, body),
+        ).decode()
+
+    @rule(pick=PICK)
+    def the_server_pushes_a_site_to_reveal(self, pick: int) -> None:
+        """Every signature there is on the set that the site signed, and the colluders'."""
+        site = self.victim(pick)
+        if (site, "agree") in self.world.said:
+            self.ask(site, push(self.world, site, self.colluding))
+
+    # -- what must hold --------------------------------------------------------------------------
+
+    @invariant()
+    def nothing_is_given_away(self) -> None:
+        if hasattr(self, "world"):
+            self.world.assert_nothing_is_given_away(self.colluding)
+
+    @invariant()
+    def no_upload_is_left_lying_about_after_a_release(self) -> None:
+        if hasattr(self, "world") and self.released and not self.ended:
+            assert not list((self.folder / "spool").iterdir())
+
+    def teardown(self) -> None:
+        if not hasattr(self, "world"):
+            return
+        for _ in ROUNDS:  # it comes to an end: at most six more rounds
+            self.do_round(with_victims=True)
+        assert self.ended or self.world.run.round is None
+        if self.few:  # as many victims as may be missing do not stop a run
+            assert self.released
+            assert set(range(len(self.world.sites))) - set(self.victims) <= set(
+                self.world.run.included
+            )
+        for site, raw in self.replied:  # nothing can happen any more
+            self.world.bring(site, raw)
+        self.world.assert_nothing_is_given_away(self.colluding)
+        shutil.rmtree(self.folder)
+
+
+HostileWorld.TestCase.settings = settings(
+    derandomize=True,
+    database=None,
+    deadline=None,
+    phases=[Phase.generate],
+    max_examples=250,
+    stateful_step_count=20,
+    suppress_health_check=list(HealthCheck),
+)
+TestHostileWorld = HostileWorld.TestCase
+
+
+def without(body: dict[str, Any], gone: set[int]) -> dict[str, Any]:
+    """A request in which some sites do not occur."""
+
+    def cut(value: Any) -> Any:
+        if isinstance(value, dict):
+            return {key: one for key, one in value.items() if key not in map(str, gone)}
+        if isinstance(value, list):
+            return [one for one in value if one not in gone]
+        return value
+
+    return {name: cut(value) for name, value in body.items()}
+
+
+def push(world: World, site: int, colluding: tuple[int, ...]) -> bytes:
+    body = wire.parse(world.said[site, "agree"]).body
+    agreed = {
+        str(s): raw.decode()
+        for (s, round_), raw in world.said.items()
+        if round_ == "agree" and wire.parse(raw).body == body
+    }
+    for colluder in colluding:
+        message = Message("agree", colluder, body)
+        name = identity(f"site {colluder}")
+        agreed[str(colluder)] = wire.seal(world.run._context, name, message).decode()
+    return signed_request(world, "unmask", {"agreed": agreed})
+
+
+# -- equivocation, enumerated ------------------------------------------------------------------
+
+
+def up_to(round_: str, federation: tuple[int, int, int], folder: Path) -> World:
+    world = World(counting_plan(*federation), folder / "spool")
+    while world.run.round != round_:
+        for site, raw in list(world.run.requests()):
+            answer = world.ask(site, raw)
+            assert answer is not None
+            world.bring(site, answer)
+        world.run.close()
+    return world
+
+
+@pytest.mark.parametrize("federation", [(4, 1, 1), (5, 1, 1), (5, 2, 1), (6, 2, 1), (7, 2, 2)])
+def test_however_the_sites_are_split_over_two_included_sets_one_secret_stays(
+    tmp_path: Path, federation: tuple[int, int, int]
+) -> None:
+    """The server tells every site one of two included sets or nothing, lets its colluders sign
+    both, and shows everyone all signatures on what it signed."""
+    sites, colluding, _ = federation
+    world = up_to("agree", federation, tmp_path)
+    true = next(iter(world.run.requests()))[1]
+    bodies = [
+        wire.parse(true).body,
+        without(wire.parse(true).body, {sites - 1}),  # called lost, though its upload is there
+    ]
+    colluders = tuple(range(colluding))
+    honest = range(colluding, sites)
+    revealed = 0
+    for told in product((0, 1, None), repeat=len(honest)):
+        fork = world.fork()
+        for site, which in zip(honest, told, strict=True):
+            if which is not None:
+                fork.ask(site, signed_request(fork, "agree", bodies[which]))
+        for site in honest:
+            if (site, "agree") in fork.said:
+                fork.ask(site, push(fork, site, colluders))
+        fork.assert_nothing_is_given_away(colluders)
+        revealed += any(True for _ in fork.revealed())
+    assert revealed > 0
