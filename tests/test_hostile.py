@@ -12,7 +12,7 @@ import json
 import shutil
 import tempfile
 from functools import cache
-from itertools import product
+from itertools import combinations, product
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +30,7 @@ from hypothesis.stateful import (
 
 from capemix.plan import make_plan
 from capemix.protocol import wire
+from capemix.protocol.chunks import LEAST_CHUNK
 from capemix.protocol.site import ROUNDS
 from capemix.protocol.wire import COORDINATOR, Context, Message, ProtocolError
 from world import (
@@ -42,6 +43,8 @@ from world import (
     signed_request,
 )
 
+CHUNKS = 3
+SAMPLES = (CHUNKS * LEAST_CHUNK - 16) // 16  # all of them the same sum
 FEDERATIONS = ((4, 1, 1), (5, 1, 1), (5, 2, 1), (6, 1, 2), (6, 3, 1), (7, 1, 2), (7, 2, 2))
 
 
@@ -49,7 +52,9 @@ FEDERATIONS = ((4, 1, 1), (5, 1, 1), (5, 2, 1), (6, 1, 2), (6, 3, 1), (7, 1, 2),
 def messages_of_another_run(federation: tuple[int, int, int]) -> tuple[tuple[bytes, ...], ...]:
     """All requests and all replies of an undisturbed run of the same plan and roster."""
     with tempfile.TemporaryDirectory() as folder:
-        world = World(counting_plan(*federation), Path(folder) / "s", seed=9, run=bytes(16))
+        world = World(
+            counting_plan(*federation, samples=SAMPLES), Path(folder) / "s", seed=9, run=bytes(16)
+        )
         requests: list[bytes] = []
 
         def note(_site: int, _round: str, raw: bytes) -> bytes:
@@ -84,12 +89,15 @@ class HostileWorld(RuleBasedStateMachine):
         federation=st.sampled_from(FEDERATIONS),
         few=st.booleans(),
         order=st.permutations(range(7)),
+        calm=st.integers(0, len(ROUNDS) - 1),
     )
-    def begin(self, federation: tuple[int, int, int], few: bool, order: list[int]) -> None:
+    def begin(
+        self, federation: tuple[int, int, int], few: bool, order: list[int], calm: int
+    ) -> None:
         sites, colluding, dropouts = federation
         order = [site for site in order if site < sites]
         self.folder = Path(tempfile.mkdtemp())
-        self.world = World(counting_plan(*federation), self.folder / "spool")
+        self.world = World(counting_plan(*federation, samples=SAMPLES), self.folder / "spool")
         self.requests_elsewhere, self.replies_elsewhere = messages_of_another_run(federation)
         self.colluding = tuple(order[-colluding:])
         self.few = few
@@ -99,6 +107,8 @@ class HostileWorld(RuleBasedStateMachine):
         self.on_the_way: list[tuple[int, bytes]] = []
         self.ended = False
         self.released = False
+        for _ in range(calm):
+            self.do_round(with_victims=True)
 
     def victim(self, pick: int) -> int:
         return self.victims[pick % len(self.victims)]
@@ -212,6 +222,35 @@ class HostileWorld(RuleBasedStateMachine):
         at = [site in self.victims for site, _ in self.on_the_way].index(True)
         del self.on_the_way[at]
 
+    @rule(
+        pick=PICK,
+        fates=st.lists(
+            st.sampled_from(["right", "again", "altered", "another's", "the first", "lost"]),
+            min_size=CHUNKS,
+            max_size=CHUNKS,
+        ),
+        backwards=st.booleans(),
+    )
+    def a_victims_chunks_are_meddled_with(
+        self, pick: int, fates: list[str], backwards: bool
+    ) -> None:
+        site, run = self.victim(pick), self.world.run
+        announced = self.world.said.get((site, "upload"))
+        if announced is None or run.round != "upload":
+            return
+        run.receive(site, announced)
+        for index in sorted(range(CHUNKS), reverse=backwards):
+            source = {"another's": (site + 1) % len(self.world.sites)}.get(fates[index], site)
+            place = 0 if fates[index] == "the first" else index
+            data = self.world.chunk(source, run.chunk_request(source, place))
+            if data is None or fates[index] == "lost":
+                continue
+            run.receive_chunk(
+                site, index, altered(data, "flip", pick) if fates[index] == "altered" else data
+            )
+            if fates[index] == "again":
+                run.receive_chunk(site, index, altered(data, "cut", pick))
+
     @rule(pick=PICK, which=PICK)
     def a_request_of_another_run_comes_in(self, pick: int, which: int) -> None:
         self.ask(self.victim(pick), self.requests_elsewhere[which % len(self.requests_elsewhere)])
@@ -223,8 +262,10 @@ class HostileWorld(RuleBasedStateMachine):
 
     # -- the server ------------------------------------------------------------------------------
 
-    @rule(pick=PICK, out=PICK, more=st.booleans())
-    def the_server_leaves_sites_out_of_what_it_tells(self, pick: int, out: int, more: bool) -> None:
+    @rule(pick=PICK, out=PICK, more=st.booleans(), go_on=st.booleans())
+    def the_server_leaves_sites_out_of_what_it_tells(
+        self, pick: int, out: int, more: bool, go_on: bool
+    ) -> None:
         """Other accepts, keys, members, included or signatures than the others are told."""
         site = self.victim(pick)
         raw = self.request(site)
@@ -234,6 +275,8 @@ class HostileWorld(RuleBasedStateMachine):
         gone = {others[(out + step) % len(others)] for step in range(1 + more)}
         body = without(wire.parse(raw).body, gone)
         self.ask(site, signed_request(self.world, self.world.run.round or "", body))
+        if go_on:
+            self.do_round(with_victims=True)
 
     @rule(pick=PICK)
     def the_server_proposes_another_plan(self, pick: int) -> None:
@@ -248,8 +291,8 @@ class HostileWorld(RuleBasedStateMachine):
         message = Message("plan", COORDINATOR, body)
         self.ask(self.victim(pick), wire.seal(context, identity("coordinator"), message))
 
-    @rule(pick=PICK, who=PICK)
-    def a_colluder_tells_one_site_something_else(self, pick: int, who: int) -> None:
+    @rule(pick=PICK, who=PICK, go_on=st.booleans())
+    def a_colluder_tells_one_site_something_else(self, pick: int, who: int, go_on: bool) -> None:
         site = self.victim(pick)
         raw = self.request(site)
         if raw is None:
@@ -260,6 +303,8 @@ class HostileWorld(RuleBasedStateMachine):
             if isinstance(field, dict) and str(colluder) in field:
                 field[str(colluder)] = self.signed_otherwise(colluder, field[str(colluder)])
         self.ask(site, signed_request(self.world, self.world.run.round or "", body))
+        if go_on:
+            self.do_round(with_victims=True)
 
     def signed_otherwise(self, colluder: int, raw: str) -> str:
         try:
@@ -316,7 +361,7 @@ HostileWorld.TestCase.settings = settings(
     derandomize=True,
     database=None,
     deadline=None,
-    phases=[Phase.generate],
+    phases=[Phase.generate, Phase.shrink],
     max_examples=250,
     stateful_step_count=20,
     suppress_health_check=list(HealthCheck),
@@ -392,3 +437,38 @@ def test_however_the_sites_are_split_over_two_included_sets_one_secret_stays(
         fork.assert_nothing_is_given_away(colluders)
         revealed += any(True for _ in fork.revealed())
     assert revealed > 0
+
+
+@pytest.mark.parametrize("federation", [(6, 1, 2), (7, 1, 2)])
+def test_whoever_is_told_of_other_members_is_not_unmasked_with_the_rest(
+    tmp_path: Path, federation: tuple[int, int, int]
+) -> None:
+    """Some honest sites are told that two others did not share, and so mask only against the
+    rest; then two of that rest are called missing, and their pair keys would be revealed. If the
+    others helped, the few would be left with one another's noise alone: with seven sites, one
+    colluding and two missing, two honest sites' noise where the plan promises four's."""
+    sites, colluding, dropouts = federation
+    world = up_to("upload", federation, tmp_path)
+    colluders, honest = tuple(range(colluding)), range(colluding, sites)
+    for size in (1, 2, 3):
+        for few in combinations(honest, size):
+            rest = [site for site in honest if site not in few]
+            hidden, missing = set(rest[:dropouts]), set(rest[-dropouts:])
+            fork = world.fork()
+            settings = {}
+            for site, raw in list(fork.run.requests()):
+                body = wire.parse(raw).body
+                told = without(body, hidden) if site in few else body
+                answer = fork.ask(site, signed_request(fork, "upload", told))
+                assert answer is not None
+                settings[str(site)] = wire.parse(answer).body["setting"]
+            request = signed_request(
+                fork, "agree", without({"included": settings}, missing - set(few))
+            )
+            for site in honest:
+                fork.ask(site, request)
+            for site in honest:
+                if (site, "agree") in fork.said:
+                    fork.ask(site, push(fork, site, colluders))
+            fork.assert_nothing_is_given_away(colluders)
+            assert not list(fork.revealed())

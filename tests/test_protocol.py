@@ -398,7 +398,7 @@ def test_a_server_that_shows_two_sites_different_survivor_sets_learns_nothing(
 
     def split(site: int, round_: str, raw: bytes) -> bytes:
         if round_ == "agree" and site < 2:
-            return reseal(raw, lambda b: b.update(included=[0, 1, 2, 3]), plan, "coordinator")
+            return reseal(raw, lambda b: b["included"].pop("4"), plan, "coordinator")
         return raw
 
     with pytest.raises(ProtocolError):
@@ -415,7 +415,7 @@ def test_signatures_on_two_sets_never_reach_the_threshold_together(tmp_path: Pat
 
     def split(site: int, round_: str, raw: bytes) -> bytes:
         if round_ == "agree" and site in (0, 1):
-            return reseal(raw, lambda b: b.update(included=[0, 1, 2, 3]), plan, "coordinator")
+            return reseal(raw, lambda b: b["included"].pop("4"), plan, "coordinator")
         return raw
 
     def keep(site: int, round_: str, raw: bytes) -> bytes:
@@ -600,6 +600,12 @@ def test_a_share_alone_is_uniform_whatever_the_secret() -> None:
             for seed in range(4000)
         ]
         assert stats.chisquare(np.bincount(np.array(tops), minlength=256)).pvalue > 1e-6
+
+
+@pytest.mark.parametrize("text", ["AB" * 32, "a " * 32, "ab" * 31 + " a", "ab" * 31, "é" * 64])
+def test_a_field_of_bytes_has_one_spelling(text: str) -> None:
+    with pytest.raises(ProtocolError, match="field key"):
+        wire.bytes_of({"key": text}, "key", 32)
 
 
 @given(st.binary(max_size=300))

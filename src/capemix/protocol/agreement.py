@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from typing import Any
 
 from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
@@ -11,7 +12,7 @@ from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
 from capemix.plan import Plan
-from capemix.protocol.wire import Context, ProtocolError
+from capemix.protocol.wire import Context, ProtocolError, digest
 from capemix.randomness.source import ByteStream
 from capemix.zerosum.graph import PeerGraph
 
@@ -43,6 +44,12 @@ def box_key(context: Context, own: X25519PrivateKey, other: bytes, site: int, pe
 def pair_key(context: Context, own: X25519PrivateKey, other: bytes, site: int, peer: int) -> bytes:
     """For the noise that cancels between two sites."""
     return _agree(b"pair", context, own, other, (site, peer))
+
+
+def setting_of(keys: Mapping[int, dict[str, Any]], members: Iterable[int]) -> str:
+    """A digest of what a site's masks depend on: the keys it was shown, and who the members are."""
+    shown = {str(site): body for site, body in keys.items()}
+    return digest({"keys": shown, "members": sorted(members)}).hex()
 
 
 def peers_among(plan: Plan, nonces: Mapping[int, bytes]) -> dict[int, tuple[int, ...]]:

@@ -24,7 +24,7 @@ from capemix.errors import InputError
 from capemix.pipeline import Coordinator, share_bytes, share_dtype
 from capemix.plan import Plan
 from capemix.protocol import shamir
-from capemix.protocol.agreement import pair_key, peers_among, public_bytes
+from capemix.protocol.agreement import pair_key, peers_among, public_bytes, setting_of
 from capemix.protocol.chunks import DEFAULT_CHUNK, LEAST_CHUNK, MOST_CHUNK, MOST_CHUNKS, Cut
 from capemix.protocol.roster import Roster
 from capemix.protocol.site import ROUNDS
@@ -131,7 +131,8 @@ class Run:
                 "schema": self._schema,
             }
         if round_ == "agree":
-            return {"included": list(self.included)}
+            uploads = self._replies[ROUNDS.index("upload")]
+            return {"included": {str(s): uploads[s].body["setting"] for s in self.included}}
         field = {"keys": "accepts", "shares": "keys", "unmask": "agreed"}[round_]
         before = self._replies[self._round - 1]
         return {field: {str(s): m.raw.decode() for s, m in sorted(before.items())}}
@@ -220,10 +221,11 @@ class Run:
                 raise ProtocolError("its shares are not hexadecimal")
         elif round_ == "upload":
             shape, dtype = list(self.plan.query.shape), share_dtype(self.plan).str
-            if set(body) != {"shape", "dtype", "chunks"}:
+            if set(body) != {"shape", "dtype", "chunks", "setting"}:
                 raise ProtocolError("its upload is announced with other fields than this version's")
             if (body["shape"], body["dtype"]) != (shape, dtype):
                 raise ProtocolError("its upload has another shape than the plan's")
+            self._check_setting(site, body["setting"])
             chunks = body["chunks"]
             if not isinstance(chunks, list) or len(chunks) != self._cut.chunks:
                 raise ProtocolError(f"its upload must be announced in {self._cut.chunks} chunks")
@@ -241,6 +243,15 @@ class Run:
                     raise ProtocolError("it revealed other shares than were agreed")
                 for key in shares:
                     bytes_of(shares, key, shamir.SHARE_BYTES)
+
+    def _check_setting(self, site: int, raw: Any) -> None:
+        if not isinstance(raw, str):
+            raise ProtocolError("its setting is not a message")
+        key = self._roster.sites[site].identity
+        message = open_message(self._context, raw.encode(), key, round="setting", sender=site)
+        keys, shared = (self._replies[ROUNDS.index(name)] for name in ("keys", "shares"))
+        if message.body != {"setting": setting_of({s: m.body for s, m in keys.items()}, shared)}:
+            raise ProtocolError("it masked its upload among other keys or members")
 
     def close(self) -> None:
         """End the open round. Too few sites left end the run, and nothing is released."""

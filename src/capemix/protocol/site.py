@@ -22,7 +22,13 @@ from capemix.errors import InputError
 from capemix.pipeline import SiteShare, share_bytes
 from capemix.plan import Plan, plan_from_json
 from capemix.protocol import shamir
-from capemix.protocol.agreement import box_key, pair_key, peers_among, public_bytes
+from capemix.protocol.agreement import (
+    box_key,
+    pair_key,
+    peers_among,
+    public_bytes,
+    setting_of,
+)
 from capemix.protocol.chunks import LEAST_CHUNK, MOST_CHUNK, Cut
 from capemix.protocol.roster import Roster
 from capemix.protocol.wire import (
@@ -172,6 +178,7 @@ class Site:
                 raise ProtocolError(f"the nonce of site {site} is not the one it committed to")
         self._boxes = {s: bytes_of(m.body, "box", 32) for s, m in keys.items()}
         self._masks = {s: bytes_of(m.body, "mask", 32) for s, m in keys.items()}
+        self._keys_shown = {s: m.body for s, m in keys.items()}
         if len(set(self._boxes.values()) | set(self._masks.values())) != 2 * len(keys):
             raise ProtocolError("two sites have one key")
         nonces = {s: bytes_of(m.body, "nonce", 32) for s, m in keys.items()}
@@ -237,6 +244,9 @@ class Site:
                 for peer in peers
             },
         )
+        # Signed, for whoever is to take this site's self mask off: see _agree.
+        self._setting = setting_of(self._keys_shown, self._members)
+        setting = Message("setting", self._number, {"setting": self._setting})
         share = self._make_share(self._plan_made, keys)
         self._uploaded = share.values.data.cast("B")
         return self._reply(
@@ -246,6 +256,7 @@ class Site:
                 hashlib.sha256(self._uploaded[self._cut.span(index)]).hexdigest()
                 for index in range(self._cut.chunks)
             ],
+            setting=seal(self._context, self._identity, setting).decode(),
         )
 
     def _cut_asked_for(self, body: dict[str, Any]) -> Cut:
@@ -263,9 +274,15 @@ class Site:
     # -- round 4: agree on who is in -------------------------------------------------------------
 
     def _agree(self, body: dict[str, Any]) -> Message:
-        included = sites_of(body, "included", len(self._roster.sites))
+        settings = self._messages(body, "included", "setting")
+        included = tuple(sorted(settings))
         if not set(included) <= set(self._members):
             raise ProtocolError("a site is called included that shared nothing")
+        # A site that was told of other members has no mask against those left out: the missing
+        # ones' pair keys would then bare a sum over fewer honest sites than the plan promises.
+        for site, message in settings.items():
+            if message.body != {"setting": self._setting}:
+                raise ProtocolError(f"site {site} masked its upload among other keys or members")
         self._enough(len(included))
         self._included = included
         return self._reply(included=list(included))

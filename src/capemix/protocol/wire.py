@@ -140,9 +140,12 @@ def bytes_of(body: dict[str, Any], name: str, length: int) -> bytes:
     if not isinstance(value, str) or len(value) != 2 * length:
         raise ProtocolError(f"the field {name} must have {length} bytes")
     try:
-        return bytes.fromhex(value)
+        found = bytes.fromhex(value)
     except ValueError:
         raise ProtocolError(f"the field {name} is not hexadecimal") from None
+    if found.hex() != value:  # spaces and capitals, which fromhex lets pass
+        raise ProtocolError(f"the field {name} is not plain hexadecimal")
+    return found
 
 
 def sites_of(body: dict[str, Any], name: str, sites: int) -> tuple[int, ...]:
