@@ -115,10 +115,12 @@ class World:
         rows: list[LabeledRows] | None = None,
         consent: Callable[[int, Plan], str | None] = lambda _site, _plan: None,
         chunk_bytes: int = LEAST_CHUNK,
+        noise_factor: float = 1.0,
     ) -> None:
         self.plan, self.roster = plan, a_roster(plan.federation.sites)
         folder.mkdir(exist_ok=True)
         source = SeededSource(seed)
+        self.noise_factor = noise_factor  # sites that do not add all of their noise
         self.uploads: dict[int, SiteShare] = {}
         self.run = Run(
             plan, {}, self.roster, identity("coordinator"), run, folder, chunk_bytes=chunk_bytes
@@ -147,6 +149,7 @@ class World:
             prepared = prepare_site(plan, rows.features, rows.labels)
             # Made anew each time: a fork of this world draws the same noise.
             draws = SourceDraws(plan, SeededSource(seed).child("site", site))
+            draws._deviation *= self.noise_factor
             self.uploads[site] = site_share(plan, site, prepared, draws, keys, threads=1)
             return self.uploads[site]
 
