@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import socket
 import threading
+import time
 from collections.abc import Iterator
+from dataclasses import replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -49,6 +54,7 @@ def some_rows() -> LabeledRows:
     )
 
 
+@cache
 def a_plan(**changed: Any) -> Plan:
     asked: dict[str, Any] = {
         "width": 2,
@@ -218,6 +224,186 @@ def test_chunks_can_be_had_again_until_another_upload_is_made(
         first.close()
     assert first.included == (0, 1, 2)
     assert first.release_sums().shape == plan.query.shape
+
+
+# -- a hostile client on the socket ----------------------------------------------------------------
+
+
+def alive(path: Path) -> bool:
+    return json.loads(ask(path, b""))["site"] == 0
+
+
+def send(path: Path, raw: bytes, *, listen: bool = True) -> bytes:
+    """Bytes as they are, without a frame; what comes back until the agent hangs up."""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as stream:
+        stream.settimeout(20)
+        stream.connect(str(path))
+        stream.sendall(raw)
+        if not listen:
+            return b""
+        stream.shutdown(socket.SHUT_WR)
+        said = bytearray()
+        with contextlib.suppress(ConnectionResetError):  # it hung up before it had read all
+            while part := stream.recv(1 << 16):
+                said += part
+    return bytes(said)
+
+
+def up_to(run: Run, agents: list[Any], round_: str) -> None:
+    """All rounds before this one, undisturbed; agents are sockets, or agents themselves."""
+    while run.round != round_:
+        for site, raw in list(run.requests()):
+            run.receive(site, ask(agents[site], raw))
+        for site, index in list(run.wanted()):
+            run.receive_chunk(site, index, ask(agents[site], run.chunk_request(site, index)))
+        run.close()
+
+
+def test_arbitrary_bytes_get_a_refusal_and_nothing_else(sockets: list[Path]) -> None:
+    rng = np.random.default_rng(0)
+    for trial in range(150):
+        noise = rng.bytes(int(rng.integers(1, 200)))
+        framed = len(noise).to_bytes(8, "big") + noise
+        said = send(sockets[0], framed if trial % 2 else noise)
+        assert said[:1] in (b"", b"\1")
+    assert alive(sockets[0])
+
+
+@pytest.mark.parametrize("length", [2**64 - 1, 2**40, 2**28 + 1, 2**24])
+def test_a_length_without_the_bytes_is_refused_at_once(sockets: list[Path], length: int) -> None:
+    said = send(sockets[0], length.to_bytes(8, "big"))
+    assert said[:1] == b"\1"
+    assert b"too long" in said or b"ended inside a frame" in said
+    assert alive(sockets[0])
+
+
+def test_half_messages_and_closed_ears_are_left_behind(
+    keys: dict[str, Any], sockets: list[Path], tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    run = a_run(keys, a_plan(), tmp_path)
+    raw = dict(run.requests())[0]
+    framed = len(raw).to_bytes(8, "big") + raw
+    for cut in (0, 1, 7, 8, 9, len(framed) // 2, len(framed) - 1):
+        send(sockets[0], framed[:cut], listen=False)
+        assert b"accept" not in send(sockets[0], framed[:cut])
+    send(sockets[0], framed, listen=False)  # a whole one, by someone who does not wait
+    assert alive(sockets[0])
+    with pytest.raises(ProtocolError):  # it was answered, into the void: never again
+        ask(sockets[0], raw)
+    assert capfd.readouterr().err == ""
+
+
+def test_a_client_that_drips_bytes_is_cut_off(
+    sockets: list[Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("capemix.agent._PATIENCE_S", 0.4)
+    begun = time.monotonic()
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as slow:
+        slow.connect(str(sockets[0]))
+        waiting = threading.Thread(target=ask, args=(sockets[0], b""), daemon=True)
+        waiting.start()
+        with contextlib.suppress(BrokenPipeError, ConnectionResetError):
+            for byte in (400).to_bytes(8, "big") + bytes(400):
+                slow.sendall(bytes([byte]))
+                time.sleep(0.1)
+        waiting.join(20)
+    assert not waiting.is_alive()
+    assert time.monotonic() - begun < 20
+    assert alive(sockets[0])
+
+
+@pytest.mark.parametrize("round_", ROUNDS)
+def test_no_round_is_answered_twice(
+    keys: dict[str, Any], sockets: list[Path], tmp_path: Path, round_: str
+) -> None:
+    """Not in a row, not at once over many connections, and not after a later round."""
+    run = a_run(keys, a_plan(), tmp_path)
+    up_to(run, sockets, round_)
+    raw = dict(run.requests())[0]
+    answers: list[bytes] = []
+
+    def try_it() -> None:
+        with contextlib.suppress(ProtocolError):
+            answers.append(ask(sockets[0], raw))
+
+    clients = [threading.Thread(target=try_it, daemon=True) for _ in range(25)]
+    for client in clients:
+        client.start()
+    for client in clients:
+        client.join(30)
+    assert len(answers) == 1
+    for _ in range(3):
+        with pytest.raises(ProtocolError, match="left the run"):
+            ask(sockets[0], raw)
+    uploads = ROUNDS.index(round_) >= ROUNDS.index("upload")
+    charged = (tmp_path / "0.spent").read_text().splitlines() if uploads else []
+    assert len(charged) == uploads
+    if round_ == "upload":  # and having broken off, it does not hand out chunks either
+        with pytest.raises(ProtocolError, match="no upload"):
+            ask(sockets[0], run.chunk_request(0, 0))
+    assert alive(sockets[0])
+
+
+def test_requests_of_another_run_are_no_use(
+    keys: dict[str, Any], sockets: list[Path], tmp_path: Path
+) -> None:
+    """A relay has two runs' requests, in any round, and hands in the wrong one."""
+    mine, other = (a_run(keys, a_plan(), tmp_path / str(n), n) for n in (1, 2))
+    agents = [Agent(holdings(keys, n, tmp_path / "elsewhere")) for n in range(SITES)]
+    (tmp_path / "elsewhere").mkdir()
+    requests = []
+    for _ in ROUNDS[:4]:
+        for site, raw in list(other.requests()):
+            if site == 0:
+                requests.append(raw)
+            other.receive(site, agents[site].answer(raw))
+        if other.round != "upload":
+            other.close()
+    up_to(mine, sockets, "upload")
+    with pytest.raises(ProtocolError, match="expected a plan message"):
+        ask(sockets[0], requests[-1])  # a run that this agent did not join
+    renamed = [
+        raw.replace(other._context.run.hex().encode(), mine._context.run.hex().encode())
+        for raw in requests
+    ]
+    with pytest.raises(ProtocolError, match="signature"):
+        ask(sockets[0], renamed[-1])
+    for raw in (*requests[1:], *renamed):
+        with pytest.raises(ProtocolError, match="left the run"):
+            ask(sockets[0], raw)
+    assert not Spending(tmp_path / "0.spent").total()
+
+
+def test_what_a_client_can_get_said_does_not_hold_a_row(
+    keys: dict[str, Any], tmp_path: Path
+) -> None:
+    """Whatever it asks for, refusals are the same with other rows of the same columns."""
+    plan = a_plan()
+    asked = [b"rows\n", b"{}\n", b"\0" * 64]
+    for change in (
+        {"features": ["a", "z"]},
+        {"features": []},
+        {"features": None},
+        {"features": [["a"], {"b": 1}]},
+        {"features": ["a", "a"]},
+        {},
+    ):
+        run = a_run(keys, plan, tmp_path)
+        run._schema = {**SCHEMA, **change} if change else {}
+        asked.append(dict(run.requests())[0])
+    said = []
+    for fill in (0.125, 987654.321):
+        rows = replace(some_rows(), features=np.full((200, 2), fill))
+        heard = []
+        for raw in asked:
+            agent = Agent(holdings(keys, 0, tmp_path, rows=rows))
+            try:
+                heard.append(agent.answer(raw))
+            except (ProtocolError, InputError) as error:
+                heard.append(str(error).encode())
+        assert not any(str(fill).encode() in one for one in heard)
+        said.append(heard)
+    assert said[0] == said[1]
 
 
 def test_what_an_agent_says_before_the_upload_does_not_depend_on_its_rows(

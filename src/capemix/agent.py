@@ -13,6 +13,7 @@ import os
 import socket
 import socketserver
 import threading
+import time
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
@@ -41,6 +42,7 @@ from capemix.zerosum.masks import SiteKeys
 
 _MAX_FRAME: Final = MOST_CHUNK
 _MAX_RUNS: Final = 1000
+_PATIENCE_S: Final = 120.0
 
 
 class Spending:
@@ -161,9 +163,11 @@ def rows_for(rows: LabeledRows, plan: Plan, features: tuple[str, ...]) -> Labele
 # -- the socket -----------------------------------------------------------------------------------
 
 
-def _read(stream: socket.socket, count: int) -> bytes:
+def _read(stream: socket.socket, count: int, until: float | None = None) -> bytes:
     parts = bytearray()
     while len(parts) < count:
+        if until is not None:
+            stream.settimeout(max(1e-3, until - time.monotonic()))
         part = stream.recv(min(1 << 20, count - len(parts)))
         if not part:
             raise ProtocolError("the connection ended inside a frame")
@@ -171,11 +175,11 @@ def _read(stream: socket.socket, count: int) -> bytes:
     return bytes(parts)
 
 
-def _read_frame(stream: socket.socket) -> bytes:
-    length = int.from_bytes(_read(stream, 8), "big")
+def _read_frame(stream: socket.socket, until: float | None = None) -> bytes:
+    length = int.from_bytes(_read(stream, 8, until), "big")
     if length > _MAX_FRAME:
         raise ProtocolError("a frame is too long")
-    return _read(stream, length)
+    return _read(stream, length, until)
 
 
 class _Server(socketserver.UnixStreamServer):
@@ -186,16 +190,21 @@ class _Server(socketserver.UnixStreamServer):
 
 class _Handler(socketserver.BaseRequestHandler):
     def handle(self) -> None:
-        self.request.settimeout(120)
-        status, reply = 0, b""
         try:
-            reply = self.server.agent.answer(_read_frame(self.request))  # type: ignore[attr-defined]
-        except CapemixError as error:
-            status, reply = 1, str(error).encode()
+            # One connection at a time: whoever drips bytes, or does not read, is cut off.
+            until = time.monotonic() + _PATIENCE_S
+            status, reply = self._reply(until)
+            self.request.settimeout(_PATIENCE_S)
+            self.request.sendall(bytes([status]) + len(reply).to_bytes(8, "big"))
+            self.request.sendall(reply)
         except OSError:
             return
-        self.request.sendall(bytes([status]) + len(reply).to_bytes(8, "big"))
-        self.request.sendall(reply)
+
+    def _reply(self, until: float) -> tuple[int, bytes]:
+        try:
+            return 0, self.server.agent.answer(_read_frame(self.request, until))  # type: ignore[attr-defined]
+        except CapemixError as error:
+            return 1, str(error).encode()
 
 
 def serve(holdings: Holdings, path: Path) -> _Server:

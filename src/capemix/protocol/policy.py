@@ -77,9 +77,13 @@ class Policy:
         if plan.federation.colluding < self.least_colluding:
             return f"fewer than {self.least_colluding} colluding sites are tolerated"
         columns = schema.get("features")
-        if not isinstance(columns, list) or len(columns) != plan.mixing.width:
+        if (
+            not isinstance(columns, list)
+            or len(columns) != plan.mixing.width
+            or not all(isinstance(name, str) for name in columns)
+        ):
             return "the schema does not name the plan's columns"
-        if self.columns is not None and not set(map(str, columns)) <= set(self.columns):
+        if self.columns is not None and not set(columns) <= set(self.columns):
             return "the plan asks for columns that are not allowed"
         if self.classes is not None and not set(plan.classes) <= set(self.classes):
             return "the plan asks for classes that are not allowed"
