@@ -11,6 +11,7 @@ import hashlib
 import json
 import shutil
 import tempfile
+from dataclasses import replace
 from functools import cache
 from itertools import combinations, product
 from pathlib import Path
@@ -18,6 +19,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import (
@@ -30,6 +32,7 @@ from hypothesis.stateful import (
 
 from capemix.plan import make_plan
 from capemix.protocol import wire
+from capemix.protocol.agreement import box_key, pair_key, public_bytes, setting_of
 from capemix.protocol.chunks import LEAST_CHUNK
 from capemix.protocol.site import ROUNDS
 from capemix.protocol.wire import COORDINATOR, Context, Message, ProtocolError
@@ -472,3 +475,187 @@ def test_whoever_is_told_of_other_members_is_not_unmasked_with_the_rest(
                     fork.ask(site, push(fork, site, colluders))
             fork.assert_nothing_is_given_away(colluders)
             assert not list(fork.revealed())
+
+
+# -- one lie at a time: each check of a site, and who notices -------------------------------------
+
+SMALL = (5, 1, 1)
+COLLUDER = 4
+
+
+def true_body(world: World, site: int) -> dict[str, Any]:
+    return json.loads(json.dumps(wire.parse(dict(world.run.requests())[site]).body))
+
+
+def resigned(world: World, raw: str, who: int, **change: Any) -> str:
+    """A colluder's message with something else in it."""
+    message = wire.parse(raw.encode())
+    other = Message(message.round, who, {**message.body, **change})
+    return wire.seal(world.run._context, identity(f"site {who}"), other).decode()
+
+
+def refuses(world: World, site: int, body: dict[str, Any], why: str) -> None:
+    assert world.run.round is not None
+    assert world.ask(site, signed_request(world, world.run.round, body)) is None
+    assert why in world.refused[site]
+
+
+@pytest.mark.parametrize("round_", ["keys", "shares", "upload", "agree"])
+def test_a_site_goes_on_with_as_few_others_as_the_plan_allows_and_not_one_fewer(
+    tmp_path: Path, round_: str
+) -> None:
+    world = up_to(round_, SMALL, tmp_path)
+    body = true_body(world, 0)
+    fork = world.fork()
+    assert fork.ask(0, signed_request(fork, round_, without(body, {1}))) is not None
+    refuses(world, 0, without(body, {1, 2}), "of 5 sites are left")
+
+
+@pytest.mark.parametrize(
+    ("round_", "why"), [("keys", "left this site out"), ("shares", "left this site out")]
+)
+def test_a_site_that_is_left_out_itself_stops(tmp_path: Path, round_: str, why: str) -> None:
+    world = up_to(round_, SMALL, tmp_path)
+    refuses(world, 0, without(true_body(world, 0), {0}), why)
+
+
+def test_members_are_among_those_whose_keys_were_shown(tmp_path: Path) -> None:
+    world = up_to("shares", SMALL, tmp_path)
+    told = signed_request(world, "shares", without(true_body(world, 0), {1}))
+    assert world.ask(0, told) is not None
+    for site, raw in list(world.run.requests()):
+        if site != 0:
+            answer = world.ask(site, raw)
+            assert answer is not None
+            world.bring(site, answer)
+    world.run.close()
+    body = {**true_body(world, 1), "members": [0, 1, 2, 3, 4]}
+    refuses(world, 0, body, "not those whose keys were shown")
+
+
+def test_a_site_that_declined_cannot_be_listed(tmp_path: Path) -> None:
+    world = up_to("keys", SMALL, tmp_path)
+    body = true_body(world, 0)
+    body["accepts"]["4"] = resigned(world, body["accepts"]["4"], COLLUDER, accept=False)
+    refuses(world, 0, body, "declined")
+
+
+def test_a_nonce_that_was_not_committed_to_is_refused_by_site_and_coordinator(
+    tmp_path: Path,
+) -> None:
+    """Or a colluder could choose its nonce, and with it a sparse graph, after all others'."""
+    world = up_to("shares", SMALL, tmp_path)
+    body = true_body(world, 0)
+    body["keys"]["4"] = resigned(world, body["keys"]["4"], COLLUDER, nonce="00" * 32)
+    refuses(world, 0, body, "nonce of site 4")
+    other = up_to("keys", SMALL, tmp_path)
+    answer = other.ask(COLLUDER, dict(other.run.requests())[COLLUDER])
+    assert answer is not None
+    forged = resigned(other, answer.decode(), COLLUDER, nonce="00" * 32)
+    other.run.receive(COLLUDER, forged.encode())
+    assert "committed" in other.run.lost[COLLUDER]
+
+
+@pytest.mark.parametrize("name", ["box", "mask"])
+def test_a_colluder_with_anothers_key_is_refused(tmp_path: Path, name: str) -> None:
+    world = up_to("shares", SMALL, tmp_path)
+    body = true_body(world, 0)
+    key = wire.parse(body["keys"]["1"].encode()).body[name]
+    body["keys"]["4"] = resigned(world, body["keys"]["4"], COLLUDER, **{name: key})
+    refuses(world, 0, body, "two sites have one key")
+
+
+def test_a_site_that_shared_nothing_cannot_be_called_included(tmp_path: Path) -> None:
+    """Even if, colluding, it signs the others' setting."""
+    world = up_to("shares", SMALL, tmp_path)
+    for site, raw in list(world.run.requests()):
+        if site != COLLUDER:
+            answer = world.ask(site, raw)
+            assert answer is not None
+            world.bring(site, answer)
+    world.run.close()
+    for site, raw in list(world.run.requests()):
+        answer = world.ask(site, raw)
+        assert answer is not None
+        world.bring(site, answer)
+    world.run.close()
+    body = true_body(world, 0)
+    setting = Message("setting", COLLUDER, wire.parse(body["included"]["0"].encode()).body)
+    body["included"]["4"] = wire.seal(
+        world.run._context, identity(f"site {COLLUDER}"), setting
+    ).decode()
+    refuses(world, 0, body, "shared nothing")
+
+
+def test_a_colluder_that_shows_two_sites_different_keys_splits_them_apart(tmp_path: Path) -> None:
+    """What a site masked with is in its setting, so the two are never unmasked together."""
+    world = up_to("shares", SMALL, tmp_path)
+    body = true_body(world, 0)
+    key = public_bytes(X25519PrivateKey.from_private_bytes(bytes(32))).hex()
+    body["keys"]["4"] = resigned(world, body["keys"]["4"], COLLUDER, mask=key)
+    for site, raw in list(world.run.requests()):
+        told = signed_request(world, "shares", body) if site == 0 else raw
+        answer = world.ask(site, told)
+        assert answer is not None
+        world.bring(site, answer)
+    world.run.close()
+    for site, raw in list(world.run.requests()):
+        answer = world.ask(site, raw)
+        assert answer is not None
+        world.bring(site, answer)
+    assert world.run.lost == {0: "it masked its upload among other keys or members"}
+    world.run.close()
+    body = true_body(world, 1)
+    body["included"]["0"] = wire.parse(world.said[0, "upload"]).body["setting"]
+    refuses(world, 1, body, "site 0 masked its upload among other keys or members")
+
+
+def test_a_setting_is_of_all_keys_and_members() -> None:
+    keys = {s: {"box": f"b{s}", "mask": f"m{s}", "nonce": f"n{s}"} for s in range(4)}
+    found = {setting_of(keys, range(4)), setting_of(keys, range(3))}
+    found.add(setting_of({s: keys[s] for s in range(3)}, range(3)))
+    for site, name in product(keys, ("box", "mask", "nonce")):
+        found.add(setting_of({**keys, site: {**keys[site], name: "other"}}, range(4)))
+    assert len(found) == 3 + 12
+
+
+def test_the_keys_of_a_pair_are_for_one_purpose_run_roster_plan_and_pair() -> None:
+    mine, other = (X25519PrivateKey.from_private_bytes(bytes([n]) * 32) for n in (1, 2))
+    context = Context(b"r" * 16, b"o" * 32, b"p" * 32)
+    made = {
+        make(where, mine, public_bytes(other), *pair)
+        for make in (box_key, pair_key)
+        for where in (
+            context,
+            replace(context, run=b"x" * 16),
+            replace(context, roster=b"x" * 32),
+            replace(context, plan=b"x" * 32),
+        )
+        for pair in ((0, 1), (0, 2), (1, 2))
+    }
+    assert len(made) == 2 * 4 * 3
+    for make in (box_key, pair_key):
+        there = make(context, mine, public_bytes(other), 0, 1)
+        assert make(context, other, public_bytes(mine), 1, 0) == there
+
+
+def test_a_signature_is_for_one_run_roster_plan_round_sender_and_body() -> None:
+    context = Context(b"r" * 16, b"o" * 32, b"p" * 32)
+    message = Message("agree", 2, {"included": [0, 1]})
+    raw, key = wire.seal(context, identity("site 2"), message), public_bytes(identity("site 2"))
+    assert wire.open_message(context, raw, key, round="agree", sender=2).body == message.body
+    for where in (replace(context, roster=b"x" * 32), replace(context, plan=b"x" * 32)):
+        with pytest.raises(ProtocolError, match="signature"):
+            wire.open_message(where, raw, key, round="agree", sender=2)
+    for name, value, asked in (
+        ("run", "78" * 16, {"context": replace(context, run=b"x" * 16)}),
+        ("round", "unmask", {"round": "unmask"}),
+        ("sender", 3, {"sender": 3}),
+        ("body", {"included": [0]}, {}),
+    ):
+        moved = wire.canonical({**json.loads(raw), name: value}) + b"\n"
+        where = {"context": context, "round": "agree", "sender": 2, **asked}
+        with pytest.raises(ProtocolError, match="signature"):
+            wire.open_message(
+                where["context"], moved, key, round=where["round"], sender=where["sender"]
+            )

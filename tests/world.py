@@ -24,7 +24,7 @@ from capemix.protocol.agreement import public_bytes
 from capemix.protocol.chunks import LEAST_CHUNK
 from capemix.protocol.coordinator import Run
 from capemix.protocol.roster import Member, Roster
-from capemix.protocol.site import ROUNDS, Site
+from capemix.protocol.site import Site
 from capemix.protocol.wire import COORDINATOR, Context, Message, ProtocolError
 from capemix.randomness.source import SeededSource
 from capemix.zerosum.masks import SiteKeys
@@ -219,7 +219,8 @@ class World:
         other = _forked(self)
         other.run, other.sites = _forked(self.run), [_forked(site) for site in self.sites]
         other.run._spool = Path(tempfile.mkdtemp(dir=self.run._spool.parent))
-        shutil.copytree(self.run._spool, other.run._spool, dirs_exist_ok=True)
+        for file in self.run._spool.iterdir():
+            shutil.copy(file, other.run._spool)
         return other
 
     # -- what was revealed -----------------------------------------------------------------------
@@ -257,29 +258,28 @@ class World:
             assert most + len(colluding) >= self.plan.federation.agreement
 
 
-def _forked(value: Any) -> Any:
-    """Containers and states are copied; what never changes (keys, messages, plans) is shared."""
+def _forked(value: Any, depth: int = 3) -> Any:
+    """States and the containers in them are copied, two deep; what never changes (keys, messages
+    and their bodies, plans) is shared."""
+    if depth == 0:
+        return value
+    if isinstance(value, (Site, Run, World)):
+        other = copy.copy(value)
+        for name, one in vars(value).items():
+            if not isinstance(one, (Site, Run, World)):
+                setattr(other, name, _forked(one, depth - 1))
+        return other
     if isinstance(value, dict):
-        return {key: _forked(one) for key, one in value.items()}
+        return {key: _forked(one, depth - 1) for key, one in value.items()}
     if isinstance(value, list):
-        return [_forked(one) for one in value]
+        return [_forked(one, depth - 1) for one in value]
     if isinstance(value, set):
         return set(value)
     if isinstance(value, SeededSource):
         source = SeededSource._of_key(value._key)
         source._taken = set(value._taken)
         return source
-    if isinstance(value, (Site, Run, World)):
-        other = copy.copy(value)
-        for name, one in vars(value).items():
-            if not isinstance(one, (Site, Run, World)):
-                setattr(other, name, _forked(one))
-        return other
     return value
-
-
-def rounds_after(round_: str) -> int:
-    return len(ROUNDS) - 1 - ROUNDS.index(round_)
 
 
 def signed_request(world: World, round_: str, body: dict[str, Any]) -> bytes:
