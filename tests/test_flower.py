@@ -33,7 +33,7 @@ from capemix.engines.flower.envelope import Refused, pack, pack_refusal, unpack
 from capemix.engines.flower.files import RELEASED, Outcome, plan_text, read_plan_file
 from capemix.engines.flower.local import run_on_loopback, schema_of
 from capemix.engines.flower.processes import ChildError, Processes
-from capemix.engines.flower.relay import AGENT_SOCKET, ask_agent
+from capemix.engines.flower.relay import AGENT_SOCKET, AGENT_SOCKETS, agent_path, ask_agent
 from capemix.engines.local import run_local
 from capemix.errors import InputError
 from capemix.plan import Plan, make_plan
@@ -75,10 +75,11 @@ def plan(rows: LabeledRows) -> Plan:
 # -- a federation of processes --------------------------------------------------------------------
 
 
-def test_a_node_killed_between_upload_and_unmask_changes_nothing(
+def test_the_bytes_are_the_same_in_process_simulated_and_deployed(
     rows: LabeledRows, plan: Plan, tmp_path: Path
 ) -> None:
-    """Four SuperNodes over TLS with node authentication; the bytes are the in-process run's."""
+    """Deployed: four SuperNodes over TLS with node authentication, and one is killed between
+    upload and unmask, which changes nothing."""
     parts = partition(rows, 4, "stratified", seed=SEED)
     killed: list[int] = []
 
@@ -86,6 +87,14 @@ def test_a_node_killed_between_upload_and_unmask_changes_nothing(
         if not killed and outcome.rounds and outcome.rounds[-1]["round"] == "upload":
             os.kill(nodes[2], signal.SIGKILL)
             killed.append(nodes[2])
+            simulate()  # while the others wait for the dead
+
+    def simulate() -> None:
+        found = run_on_loopback(
+            plan, parts, tmp_path / "sim", engine="simulation", test_seed=SEED, round_seconds=40.0
+        )
+        assert found.included == [0, 1, 2, 3]
+        assert not found.lost
 
     outcome = run_on_loopback(
         plan, parts, tmp_path / "out", test_seed=SEED, round_seconds=40.0, watch=kill
@@ -97,15 +106,17 @@ def test_a_node_killed_between_upload_and_unmask_changes_nothing(
     assert [done["answered"] for done in outcome.rounds][:4] == [4, 4, 4, 4]
     assert outcome.rounds[-1]["answered"] == 3
     run_local(plan, parts, source=SeededSource(SEED)).save(tmp_path / "local")
-    here, there = tmp_path / "out", tmp_path / "local"
-    assert (here / "synthetic.parquet").read_bytes() == (there / "synthetic.parquet").read_bytes()
-    ours, theirs = (json.loads((f / "manifest.json").read_text()) for f in (here, there))
+    folders = [tmp_path / name for name in ("local", "out", "sim")]
+    assert len({(folder / "synthetic.parquet").read_bytes() for folder in folders}) == 1
+    theirs, ours, again = (json.loads((f / "manifest.json").read_text()) for f in folders)
+    assert ours == again
     # Only what is assumed differs: here there was a server to hide from.
     assert "one process" in " ".join(theirs["guarantee"].pop("assumptions"))
     assert "X25519" in " ".join(ours["guarantee"].pop("assumptions"))
     assert ours == theirs
     assert Outcome.read(tmp_path / "out") == outcome
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["local", "out", "out.outcome.json"]
+    made = sorted(path.name for path in tmp_path.iterdir())
+    assert made == ["local", "out", "out.outcome.json", "sim", "sim.outcome.json"]
 
 
 @pytest.fixture
@@ -116,22 +127,31 @@ def short_folder() -> Iterator[Path]:
     shutil.rmtree(folder, ignore_errors=True)
 
 
-def processes_with(text: str) -> list[int]:
-    found = []
-    for path in Path("/proc").glob("[0-9]*/environ"):
+def processes_in(folder: Path) -> set[int]:
+    """Those with a variable or an open file there (Ray's workers write over their variables)."""
+    found = set()
+    for process in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError):
-            if text.encode() in path.read_bytes():
-                found.append(int(path.parent.name))
+            named = f"FLWR_HOME={folder}".encode() in (process / "environ").read_bytes()
+            if named or any(folder in f.readlink().parents for f in (process / "fd").iterdir()):
+                found.add(int(process.name))
     return found
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize(
+    ("number", "engine", "last"),
+    [
+        (signal.SIGINT, "deployment", "logs/supernode-0.log"),
+        (signal.SIGTERM, "deployment", "logs/supernode-0.log"),
+        (signal.SIGINT, "simulation", "capemix-*/ray/session_2*/logs/worker-*.out"),
+    ],
+)
 def test_an_interrupt_stops_everything_that_was_started(
-    short_folder: Path, tmp_path: Path, number: signal.Signals
+    short_folder: Path, tmp_path: Path, number: signal.Signals, engine: str, last: str
 ) -> None:
     command = [sys.executable, "-c", "from capemix.cli import main; main()", "federate", "local"]
     command += ["--sites", "2", "--samples", "100", "--out", str(tmp_path / "out")]
-    command += ["--logs", str(tmp_path / "logs")]
+    command += ["--engine", engine, "--logs", str(tmp_path / "logs")]
     process = subprocess.Popen(
         command,
         env={**os.environ, "TMPDIR": str(short_folder)},
@@ -141,17 +161,17 @@ def test_an_interrupt_stops_everything_that_was_started(
     )
     try:
         end = time.monotonic() + 90
-        while not (tmp_path / "logs" / "supernode-0.log").exists():
+        while not [*short_folder.glob(last), *tmp_path.glob(last)]:
             assert process.poll() is None
             assert time.monotonic() < end
             time.sleep(0.1)
-        assert processes_with(f"FLWR_HOME={short_folder}")
+        assert processes_in(short_folder)
         process.send_signal(number)
         assert process.wait(timeout=40) != 0
     finally:
         process.kill()
         process.wait()
-    assert processes_with(f"FLWR_HOME={short_folder}") == []
+    assert processes_in(short_folder) == set()
     assert list(short_folder.iterdir()) == []
     assert not (tmp_path / "out").exists()
 
@@ -239,6 +259,18 @@ def test_the_relay_passes_bytes_on_and_a_refusal_back(short_folder: Path) -> Non
     with pytest.raises(Refused, match="cannot be reached"):
         ask_agent(str(short_folder / "nobody"), b"")
     assert AGENT_SOCKET == "agent-socket"
+
+
+def test_a_node_finds_its_agent_by_its_own_word_or_by_its_number() -> None:
+    def path(node: dict[str, Any], run: dict[str, Any]) -> str:
+        return agent_path(SimpleNamespace(node_config=node, run_config=run))  # type: ignore[arg-type]
+
+    pattern = {AGENT_SOCKETS: "/run/{}.socket"}
+    assert path({"partition-id": 3}, pattern) == "/run/3.socket"
+    assert path({"partition-id": 3, AGENT_SOCKET: "/mine"}, pattern) == "/mine"
+    for node, run in (({}, pattern), ({"partition-id": 3}, {})):
+        with pytest.raises(Refused, match="no agent-socket"):
+            path(node, run)
 
 
 def test_the_relay_loads_nothing_that_holds_rows() -> None:

@@ -182,6 +182,10 @@ def local(
     class_sizes: opt.ClassSizes = None,
     partition: Annotated[str, typer.Option(help="iid, stratified or dirichlet.")] = "stratified",
     alpha: Annotated[float, typer.Option(help="Dirichlet parameter: smaller is skewer.")] = 0.1,
+    engine: Annotated[
+        opt.EngineName,
+        typer.Option(help="SuperNodes as at the sites, or Flower's simulation of them, on Ray."),
+    ] = "deployment",
     round_seconds: Annotated[float, typer.Option(help="How long a round waits.")] = 120.0,
     logs: Annotated[
         Path | None, typer.Option(help="Folder for what the processes say.", show_default=False)
@@ -192,8 +196,8 @@ def local(
     ] = None,
     json: opt.Json = False,
 ) -> None:
-    """A whole federation on this machine: agents, SuperLink and SuperNodes on loopback, with TLS
-    and node authentication."""
+    """A whole federation on this machine, on loopback: agents, and a SuperLink with SuperNodes that
+    prove who they are, over TLS; or with simulated ones."""
     if find_spec("flwr") is None:
         raise InputError("flwr", "is not installed", fix="pip install 'capemix[flower]'")
     from capemix.data import open_data
@@ -233,6 +237,7 @@ def local(
         made,
         parts,
         out,
+        engine=engine,
         test_seed=test_seed,
         round_seconds=round_seconds,
         logs=logs,

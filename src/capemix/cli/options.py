@@ -27,6 +27,7 @@ RelationName = Literal["add-or-remove-one", "replace-one"]
 LawName = Literal["discrete", "rounded", "gaussian"]
 NormaliseName = Literal["public", "site-zscore"]
 SynthesizerName = Literal["mixing", "dp-mix", "random-projection", "local-perturbation"]
+EngineName = Literal["deployment", "simulation"]
 
 
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")]
