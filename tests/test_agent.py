@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import grp
 import json
+import os
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -169,6 +171,17 @@ def test_a_hostile_relay_can_lose_messages_and_nothing_else(
             ask(sockets[0], again)
     assert not Spending(tmp_path / "0.spent").total()  # no upload was ever made
     assert (tmp_path / "0.sock").stat().st_mode & 0o077 == 0
+
+
+def test_a_group_may_be_let_in_to_the_socket(keys: dict[str, Any], tmp_path: Path) -> None:
+    own = grp.getgrgid(os.getgid()).gr_name
+    for group, mode in ((None, 0o600), (own, 0o660)):
+        with serve(holdings(keys, 0, tmp_path), tmp_path / "socket", group):
+            found = (tmp_path / "socket").stat()
+            assert (found.st_mode & 0o777, found.st_gid) == (mode, os.getgid())
+    with pytest.raises(InputError, match="--group does not exist"):
+        serve(holdings(keys, 0, tmp_path), tmp_path / "socket", "nobody-has-this-group")
+    assert not (tmp_path / "socket").exists()
 
 
 def test_what_an_agent_says_before_the_upload_does_not_depend_on_its_rows(

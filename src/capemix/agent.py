@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import math
 import os
+import shutil
 import socket
 import socketserver
 import threading
@@ -188,14 +189,30 @@ class _Handler(socketserver.BaseRequestHandler):
         self.request.sendall(bytes([status]) + len(reply).to_bytes(8, "big") + reply)
 
 
-def serve(holdings: Holdings, path: Path) -> _Server:
-    """A server on a socket that only this user may open; call ``serve_forever`` on it."""
+def serve(holdings: Holdings, path: Path, group: str | None = None) -> _Server:
+    """A server on a socket that only this user, and a group if one is named, may open; call
+    ``serve_forever`` on it."""
     path.unlink(missing_ok=True)
     before = os.umask(0o177)
     try:
-        return _Server(path, Agent(holdings))
+        server = _Server(path, Agent(holdings))
     finally:
         os.umask(before)
+    if group is not None:
+        try:
+            shutil.chown(path, group=group)
+            path.chmod(0o660)
+        except (LookupError, PermissionError) as error:
+            server.server_close()
+            path.unlink()
+            unknown = isinstance(error, LookupError)
+            raise InputError(
+                "--group",
+                "does not exist" if unknown else "must be one of this user's groups",
+                value=group,
+                fix="make it with groupadd" if unknown else "add the user with usermod -aG",
+            ) from None
+    return server
 
 
 def ask(path: Path | str, raw: bytes) -> bytes:
