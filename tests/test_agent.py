@@ -29,6 +29,7 @@ from capemix.errors import InputError
 from capemix.plan import Plan, make_plan
 from capemix.protocol.agreement import public_bytes
 from capemix.protocol.coordinator import Run
+from capemix.protocol.hello import new_challenge, site_of
 from capemix.protocol.policy import Policy
 from capemix.protocol.roster import Member, Roster
 from capemix.protocol.wire import ProtocolError
@@ -131,8 +132,29 @@ def test_agents_over_sockets_give_the_local_release(
     assert found.astype(np.float64).tobytes() == local.features.tobytes()
     for number in range(SITES):
         assert Spending(tmp_path / f"{number}.spent").total() == pytest.approx(0.9, rel=1e-3)
-    about = json.loads(ask(sockets[2], b""))
-    assert about == {"site": 2, "name": "site2", "roster": keys["roster"].digest().hex()}
+
+
+def test_an_agent_proves_which_site_it_is(keys: dict[str, Any], sockets: list[Path]) -> None:
+    roster, challenge = keys["roster"], new_challenge()
+    other = Roster(roster.coordinator, roster.sites[:3])
+    reply = ask(sockets[2], challenge)
+    assert site_of(challenge, reply, roster) == 2
+
+    def judged(asked: bytes, by: Roster, **lies: Any) -> str:
+        return str(site_of(asked, json.dumps({**json.loads(reply), **lies}).encode(), by))
+
+    assert "did not sign" in judged(new_challenge(), roster)
+    assert "did not sign" in judged(challenge, roster, site=1)
+    assert "did not sign" in judged(challenge, other, roster=other.digest().hex())
+    assert "did not sign" in judged(challenge, roster, signature="00")
+    assert "another roster" in judged(challenge, other)
+    assert "no place" in judged(challenge, roster, site=7)
+    for nonsense in (b"", b"[]", b"{}", b"\xff", reply[:-9]):
+        assert "does not say" in str(site_of(challenge, nonsense, roster))
+    # It signs nothing else at this door.
+    for raw in (b"", challenge[:-1], challenge + b"x"):
+        with pytest.raises(ProtocolError):
+            ask(sockets[2], raw)
 
 
 def test_the_total_budget_ends_the_second_run(

@@ -23,6 +23,7 @@ import pytest
 
 pytest.importorskip("flwr")
 
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from flwr.app import ConfigRecord, RecordDict
 
 from capemix.data import LabeledRows, partition
@@ -37,6 +38,8 @@ from capemix.engines.flower.relay import AGENT_SOCKET, AGENT_SOCKETS, agent_path
 from capemix.engines.local import run_local
 from capemix.errors import InputError
 from capemix.plan import Plan, make_plan
+from capemix.protocol.agreement import public_bytes
+from capemix.protocol.hello import introduce
 from capemix.protocol.roster import Member, Roster
 from capemix.protocol.wire import ProtocolError
 from capemix.randomness.source import SeededSource
@@ -292,11 +295,12 @@ def test_the_relay_loads_nothing_that_holds_rows() -> None:
 
 
 class FakeGrid:
-    """Answers as told: bytes, a refusal, an error, or never."""
+    """Answers as told: bytes, what a function makes of the question, a refusal, an error, or
+    never."""
 
-    def __init__(self, answers: dict[int, bytes | Refused | int | None]) -> None:
+    def __init__(self, answers: Mapping[int, Any]) -> None:
         self.answers = answers
-        self.sent: dict[str, int] = {}
+        self.sent: dict[str, Any] = {}
 
     def get_node_ids(self) -> Iterable[int]:
         return list(self.answers)
@@ -305,14 +309,17 @@ class FakeGrid:
         ids = []
         for message in messages:
             ids.append(f"m{len(self.sent)}")
-            self.sent[ids[-1]] = message.metadata.dst_node_id
+            self.sent[ids[-1]] = message
         return ids
 
     def pull_messages(self, ids: Iterable[str]) -> Iterable[Any]:
         for sent in ids:
-            answer = self.answers[self.sent[sent]]
+            question = self.sent[sent]
+            answer = self.answers[question.metadata.dst_node_id]
             if answer is None:
                 continue
+            if callable(answer):
+                answer = answer(unpack(question.content))
             error = SimpleNamespace(code=answer) if isinstance(answer, int) else None
             content = None
             if isinstance(answer, bytes):
@@ -326,8 +333,9 @@ class FakeGrid:
 def no_task(monkeypatch: pytest.MonkeyPatch) -> None:
     """Flower's own messages can only be made inside one of its tasks."""
 
-    def message(_content: Any, *, dst_node_id: int, **_more: Any) -> Any:
-        return SimpleNamespace(metadata=SimpleNamespace(dst_node_id=dst_node_id))
+    def message(content: Any, *, dst_node_id: int, **_more: Any) -> Any:
+        metadata = SimpleNamespace(dst_node_id=dst_node_id)
+        return SimpleNamespace(content=content, metadata=metadata)
 
     monkeypatch.setattr(exchange_module, "Message", message)
 
@@ -344,29 +352,38 @@ def test_the_silent_the_refusing_and_the_dead_hold_nobody_up() -> None:
     assert 8 not in found
 
 
-def a_roster() -> Roster:
-    members = [Member(f"m{n}", bytes([n]) * 32) for n in range(5)]
-    return Roster(members[0], tuple(members[1:]))
-
-
-def hello(site: Any, roster: Roster) -> bytes:
-    return json.dumps({"site": site, "name": "x", "roster": roster.digest().hex()}).encode()
+def identities() -> tuple[Roster, list[Ed25519PrivateKey]]:
+    keys = [Ed25519PrivateKey.generate() for _ in range(5)]
+    members = [Member(f"m{n}", public_bytes(key)) for n, key in enumerate(keys)]
+    return Roster(members[0], tuple(members[1:])), keys[1:]
 
 
 @pytest.mark.usefixtures("no_task")
 def test_nodes_are_matched_to_sites_and_strangers_left_out(plan: Plan) -> None:
-    roster = a_roster()
-    nodes: dict[int, Any] = {100 + s: hello(s, roster) for s in (0, 1, 2)}
+    roster, keys = identities()
+
+    def hello(site: int, key: Ed25519PrivateKey, of: Roster = roster) -> Any:
+        return lambda challenge: introduce(challenge, of, site, key)
+
+    nodes: dict[int, Any] = {100 + s: hello(s, keys[s]) for s in (0, 1, 2)}
     other = Roster(roster.coordinator, roster.sites[::-1])
-    strange = {200: hello(3, other), 201: b"{}", 202: hello(7, roster), 203: b"\xff"}
+    strange = {
+        50: hello(1, keys[3]),  # asks for another site's place, and is there first
+        200: hello(3, keys[3], other),
+        201: b"{}",
+        202: hello(7, keys[3]),
+        203: b"\xff",
+        204: Refused("agent is down"),
+    }
     outcome = Outcome()
-    grid: Any = FakeGrid({**nodes, **strange, 204: Refused("agent is down")})
+    grid: Any = FakeGrid({**strange, **nodes})
     assert find_sites(grid, plan, roster, 1.5, outcome) == {0: 100, 1: 101, 2: 102}
-    assert set(outcome.nodes_left_out) == {"200", "201", "202", "203", "204"}
+    assert set(outcome.nodes_left_out) == set(map(str, strange))
+    assert "did not sign" in outcome.nodes_left_out["50"]
     with pytest.raises(ProtocolError, match="2 sites came; 3 of 4"):
         find_sites(FakeGrid(dict(list(nodes.items())[:2])), plan, roster, 0.5, Outcome())  # type: ignore[arg-type]
     outcome = Outcome()
-    twice: Any = FakeGrid({**nodes, 300: hello(1, roster)})
+    twice: Any = FakeGrid({**nodes, 300: hello(1, keys[1])})
     assert find_sites(twice, plan, roster, 1.0, outcome)[1] == 101
     assert "here already" in outcome.nodes_left_out["300"]
 

@@ -31,6 +31,7 @@ from capemix.errors import CapemixError, InputError
 from capemix.pipeline import SiteShare, SourceDraws, prepare_site, site_share
 from capemix.plan import Plan
 from capemix.protocol.agreement import public_bytes
+from capemix.protocol.hello import introduce, is_challenge
 from capemix.protocol.policy import Policy
 from capemix.protocol.roster import Roster
 from capemix.protocol.site import Site
@@ -96,10 +97,8 @@ class Agent:
 
     def answer(self, raw: bytes) -> bytes:
         holdings = self._holdings
-        if not raw:
-            member = holdings.roster.sites[holdings.number]
-            about = {"site": holdings.number, "name": member.name}
-            return json.dumps({**about, "roster": holdings.roster.digest().hex()}).encode()
+        if is_challenge(raw):
+            return introduce(raw, holdings.roster, holdings.number, holdings.identity)
         run = parse(raw).run
         with self._lock:
             if run not in self._runs:
