@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json as json_
+import signal
 from pathlib import Path
 from typing import Annotated
 
@@ -130,6 +131,7 @@ def serve(
         spending=Spending(spending or identity.with_suffix(".spent")),
         test_seed=test_seed,
     )
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # as a service is stopped
     server = listen(holdings, socket, group)
     try:
         print(f"site {number} listens on {socket}", flush=True)
