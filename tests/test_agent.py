@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import grp
 import json
+import os
 import socket
 import threading
 import time
@@ -33,6 +35,7 @@ from capemix.plan import Plan, make_plan
 from capemix.protocol.agreement import public_bytes
 from capemix.protocol.chunks import LEAST_CHUNK
 from capemix.protocol.coordinator import Run
+from capemix.protocol.hello import new_challenge, site_of
 from capemix.protocol.policy import Policy
 from capemix.protocol.roster import Member, Roster
 from capemix.protocol.site import ROUNDS
@@ -142,8 +145,29 @@ def test_agents_over_sockets_give_the_local_release(
     assert found.astype(np.float64).tobytes() == local.features.tobytes()
     for number in range(SITES):
         assert Spending(tmp_path / f"{number}.spent").total() == pytest.approx(0.9, rel=1e-3)
-    about = json.loads(ask(sockets[2], b""))
-    assert about == {"site": 2, "name": "site2", "roster": keys["roster"].digest().hex()}
+
+
+def test_an_agent_proves_which_site_it_is(keys: dict[str, Any], sockets: list[Path]) -> None:
+    roster, challenge = keys["roster"], new_challenge()
+    other = Roster(roster.coordinator, roster.sites[:3])
+    reply = ask(sockets[2], challenge)
+    assert site_of(challenge, reply, roster) == 2
+
+    def judged(asked: bytes, by: Roster, **lies: Any) -> str:
+        return str(site_of(asked, json.dumps({**json.loads(reply), **lies}).encode(), by))
+
+    assert "did not sign" in judged(new_challenge(), roster)
+    assert "did not sign" in judged(challenge, roster, site=1)
+    assert "did not sign" in judged(challenge, other, roster=other.digest().hex())
+    assert "did not sign" in judged(challenge, roster, signature="00")
+    assert "another roster" in judged(challenge, other)
+    assert "no place" in judged(challenge, roster, site=7)
+    for nonsense in (b"", b"[]", b"{}", b"\xff", reply[:-9]):
+        assert "does not say" in str(site_of(challenge, nonsense, roster))
+    # It signs nothing else at this door.
+    for raw in (b"", challenge[:-1], challenge + b"x"):
+        with pytest.raises(ProtocolError):
+            ask(sockets[2], raw)
 
 
 def test_the_total_budget_ends_the_second_run(
@@ -230,7 +254,7 @@ def test_chunks_can_be_had_again_until_another_upload_is_made(
 
 
 def alive(path: Path) -> bool:
-    return json.loads(ask(path, b""))["site"] == 0
+    return json.loads(ask(path, new_challenge()))["site"] == 0
 
 
 def send(path: Path, raw: bytes, *, listen: bool = True) -> bytes:
@@ -300,7 +324,7 @@ def test_a_client_that_drips_bytes_is_cut_off(
     begun = time.monotonic()
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as slow:
         slow.connect(str(sockets[0]))
-        waiting = threading.Thread(target=ask, args=(sockets[0], b""), daemon=True)
+        waiting = threading.Thread(target=ask, args=(sockets[0], new_challenge()), daemon=True)
         waiting.start()
         with contextlib.suppress(BrokenPipeError, ConnectionResetError):
             for byte in (400).to_bytes(8, "big") + bytes(400):
@@ -404,6 +428,17 @@ def test_what_a_client_can_get_said_does_not_hold_a_row(
         assert not any(str(fill).encode() in one for one in heard)
         said.append(heard)
     assert said[0] == said[1]
+
+
+def test_a_group_may_be_let_in_to_the_socket(keys: dict[str, Any], tmp_path: Path) -> None:
+    own = grp.getgrgid(os.getgid()).gr_name
+    for group, mode in ((None, 0o600), (own, 0o660)):
+        with serve(holdings(keys, 0, tmp_path), tmp_path / "socket", group):
+            found = (tmp_path / "socket").stat()
+            assert (found.st_mode & 0o777, found.st_gid) == (mode, os.getgid())
+    with pytest.raises(InputError, match="--group does not exist"):
+        serve(holdings(keys, 0, tmp_path), tmp_path / "socket", "nobody-has-this-group")
+    assert not (tmp_path / "socket").exists()
 
 
 def test_what_an_agent_says_before_the_upload_does_not_depend_on_its_rows(

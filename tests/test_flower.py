@@ -23,6 +23,7 @@ import pytest
 
 pytest.importorskip("flwr")
 
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from flwr.app import ConfigRecord, RecordDict
 
 from capemix.data import LabeledRows, partition
@@ -40,13 +41,15 @@ from capemix.engines.flower.files import (
 from capemix.engines.flower.local import run_on_loopback, schema_of
 from capemix.engines.flower.processes import ChildError, Processes
 from capemix.engines.flower.progress import Progress
-from capemix.engines.flower.relay import AGENT_SOCKET, ask_agent
+from capemix.engines.flower.relay import AGENT_SOCKET, AGENT_SOCKETS, agent_path, ask_agent
 from capemix.engines.flower.rounds import WINDOW, Round
 from capemix.engines.local import run_local
 from capemix.errors import InputError
 from capemix.pipeline import share_bytes
 from capemix.plan import Plan, make_plan
+from capemix.protocol.agreement import public_bytes
 from capemix.protocol.chunks import LEAST_CHUNK
+from capemix.protocol.hello import introduce
 from capemix.protocol.roster import Member, Roster
 from capemix.protocol.site import ROUNDS
 from capemix.protocol.wire import ProtocolError, parse
@@ -87,10 +90,11 @@ def plan(rows: LabeledRows) -> Plan:
 # -- a federation of processes --------------------------------------------------------------------
 
 
-def test_a_node_killed_between_upload_and_unmask_changes_nothing(
+def test_the_bytes_are_the_same_in_process_simulated_and_deployed(
     rows: LabeledRows, plan: Plan, tmp_path: Path
 ) -> None:
-    """Four SuperNodes over TLS with node authentication; the bytes are the in-process run's."""
+    """Deployed: four SuperNodes over TLS with node authentication, and one is killed between
+    upload and unmask, which changes nothing."""
     parts = partition(rows, 4, "stratified", seed=SEED)
     killed: list[int] = []
 
@@ -98,6 +102,14 @@ def test_a_node_killed_between_upload_and_unmask_changes_nothing(
         if not killed and outcome.rounds and outcome.rounds[-1]["round"] == "upload":
             os.kill(nodes[2], signal.SIGKILL)
             killed.append(nodes[2])
+            simulate()  # while the others wait for the dead
+
+    def simulate() -> None:
+        found = run_on_loopback(
+            plan, parts, tmp_path / "sim", engine="simulation", test_seed=SEED, round_seconds=40.0
+        )
+        assert found.included == [0, 1, 2, 3]
+        assert not found.lost
 
     outcome = run_on_loopback(
         plan,
@@ -117,15 +129,17 @@ def test_a_node_killed_between_upload_and_unmask_changes_nothing(
     assert outcome.rounds[3]["bytes_in"] > 4 * share_bytes(plan) > 4 * LEAST_CHUNK
     assert all(outcome.peak_memory[who] > 1 << 20 for who in ("coordinator", "superlink", "agent"))
     run_local(plan, parts, source=SeededSource(SEED)).save(tmp_path / "local")
-    here, there = tmp_path / "out", tmp_path / "local"
-    assert (here / "synthetic.parquet").read_bytes() == (there / "synthetic.parquet").read_bytes()
-    ours, theirs = (json.loads((f / "manifest.json").read_text()) for f in (here, there))
+    folders = [tmp_path / name for name in ("local", "out", "sim")]
+    assert len({(folder / "synthetic.parquet").read_bytes() for folder in folders}) == 1
+    theirs, ours, again = (json.loads((f / "manifest.json").read_text()) for f in folders)
+    assert ours == again
     # Only what is assumed differs: here there was a server to hide from.
     assert "one process" in " ".join(theirs["guarantee"].pop("assumptions"))
     assert "X25519" in " ".join(ours["guarantee"].pop("assumptions"))
     assert ours == theirs
     assert Outcome.read(tmp_path / "out") == outcome
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["local", "out", "out.outcome.json"]
+    made = sorted(path.name for path in tmp_path.iterdir())
+    assert made == ["local", "out", "out.outcome.json", "sim", "sim.outcome.json"]
 
 
 @pytest.fixture
@@ -136,22 +150,31 @@ def short_folder() -> Iterator[Path]:
     shutil.rmtree(folder, ignore_errors=True)
 
 
-def processes_with(text: str) -> list[int]:
-    found = []
-    for path in Path("/proc").glob("[0-9]*/environ"):
+def processes_in(folder: Path) -> set[int]:
+    """Those with a variable or an open file there (Ray's workers write over their variables)."""
+    found = set()
+    for process in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError):
-            if text.encode() in path.read_bytes():
-                found.append(int(path.parent.name))
+            named = f"FLWR_HOME={folder}".encode() in (process / "environ").read_bytes()
+            if named or any(folder in f.readlink().parents for f in (process / "fd").iterdir()):
+                found.add(int(process.name))
     return found
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize(
+    ("number", "engine", "last"),
+    [
+        (signal.SIGINT, "deployment", "logs/supernode-0.log"),
+        (signal.SIGTERM, "deployment", "logs/supernode-0.log"),
+        (signal.SIGINT, "simulation", "capemix-*/ray/session_2*/logs/worker-*.out"),
+    ],
+)
 def test_an_interrupt_stops_everything_that_was_started(
-    short_folder: Path, tmp_path: Path, number: signal.Signals
+    short_folder: Path, tmp_path: Path, number: signal.Signals, engine: str, last: str
 ) -> None:
     command = [sys.executable, "-c", "from capemix.cli import main; main()", "federate", "local"]
     command += ["--sites", "2", "--samples", "100", "--out", str(tmp_path / "out")]
-    command += ["--logs", str(tmp_path / "logs")]
+    command += ["--engine", engine, "--logs", str(tmp_path / "logs")]
     process = subprocess.Popen(
         command,
         env={**os.environ, "TMPDIR": str(short_folder)},
@@ -161,17 +184,17 @@ def test_an_interrupt_stops_everything_that_was_started(
     )
     try:
         end = time.monotonic() + 90
-        while not (tmp_path / "logs" / "supernode-0.log").exists():
+        while not [*short_folder.glob(last), *tmp_path.glob(last)]:
             assert process.poll() is None
             assert time.monotonic() < end
             time.sleep(0.1)
-        assert processes_with(f"FLWR_HOME={short_folder}")
+        assert processes_in(short_folder)
         process.send_signal(number)
         assert process.wait(timeout=40) != 0
     finally:
         process.kill()
         process.wait()
-    assert processes_with(f"FLWR_HOME={short_folder}") == []
+    assert processes_in(short_folder) == set()
     assert list(short_folder.iterdir()) == []
     assert not (tmp_path / "out").exists()
 
@@ -261,6 +284,18 @@ def test_the_relay_passes_bytes_on_and_a_refusal_back(short_folder: Path) -> Non
     assert AGENT_SOCKET == "agent-socket"
 
 
+def test_a_node_finds_its_agent_by_its_own_word_or_by_its_number() -> None:
+    def path(node: dict[str, Any], run: dict[str, Any]) -> str:
+        return agent_path(SimpleNamespace(node_config=node, run_config=run))  # type: ignore[arg-type]
+
+    pattern = {AGENT_SOCKETS: "/run/{}.socket"}
+    assert path({"partition-id": 3}, pattern) == "/run/3.socket"
+    assert path({"partition-id": 3, AGENT_SOCKET: "/mine"}, pattern) == "/mine"
+    for node, run in (({}, pattern), ({"partition-id": 3}, {})):
+        with pytest.raises(Refused, match="no agent-socket"):
+            path(node, run)
+
+
 def test_the_relay_loads_nothing_that_holds_rows() -> None:
     code = (
         "import sys, capemix.engines.flower.relay;"
@@ -280,11 +315,12 @@ def test_the_relay_loads_nothing_that_holds_rows() -> None:
 
 
 class FakeGrid:
-    """Answers as told: bytes, a refusal, an error, or never."""
+    """Answers as told: bytes, what a function makes of the question, a refusal, an error, or
+    never."""
 
-    def __init__(self, answers: dict[int, bytes | Refused | int | None]) -> None:
+    def __init__(self, answers: Mapping[int, Any]) -> None:
         self.answers = answers
-        self.sent: dict[str, int] = {}
+        self.sent: dict[str, Any] = {}
 
     def get_node_ids(self) -> Iterable[int]:
         return list(self.answers)
@@ -293,14 +329,17 @@ class FakeGrid:
         ids = []
         for message in messages:
             ids.append(f"m{len(self.sent)}")
-            self.sent[ids[-1]] = message.metadata.dst_node_id
+            self.sent[ids[-1]] = message
         return ids
 
     def pull_messages(self, ids: Iterable[str]) -> Iterable[Any]:
         for sent in ids:
-            answer = self.answers[self.sent[sent]]
+            question = self.sent[sent]
+            answer = self.answers[question.metadata.dst_node_id]
             if answer is None:
                 continue
+            if callable(answer):
+                answer = answer(unpack(question.content))
             error = SimpleNamespace(code=answer) if isinstance(answer, int) else None
             content = None
             if isinstance(answer, bytes):
@@ -315,7 +354,8 @@ def no_task(monkeypatch: pytest.MonkeyPatch) -> None:
     """Flower's own messages can only be made inside one of its tasks."""
 
     def message(content: Any, *, dst_node_id: int, **_more: Any) -> Any:
-        return SimpleNamespace(content=content, metadata=SimpleNamespace(dst_node_id=dst_node_id))
+        metadata = SimpleNamespace(dst_node_id=dst_node_id)
+        return SimpleNamespace(content=content, metadata=metadata)
 
     monkeypatch.setattr(exchange_module, "Message", message)
 
@@ -449,20 +489,38 @@ def hello(site: Any, roster: Roster) -> bytes:
     return json.dumps({"site": site, "name": "x", "roster": roster.digest().hex()}).encode()
 
 
+def identities() -> tuple[Roster, list[Ed25519PrivateKey]]:
+    keys = [Ed25519PrivateKey.generate() for _ in range(5)]
+    members = [Member(f"m{n}", public_bytes(key)) for n, key in enumerate(keys)]
+    return Roster(members[0], tuple(members[1:])), keys[1:]
+
+
 @pytest.mark.usefixtures("no_task")
 def test_nodes_are_matched_to_sites_and_strangers_left_out(plan: Plan) -> None:
-    roster = a_roster()
-    nodes: dict[int, Any] = {100 + s: hello(s, roster) for s in (0, 1, 2)}
+    roster, keys = identities()
+
+    def hello(site: int, key: Ed25519PrivateKey, of: Roster = roster) -> Any:
+        return lambda challenge: introduce(challenge, of, site, key)
+
+    nodes: dict[int, Any] = {100 + s: hello(s, keys[s]) for s in (0, 1, 2)}
     other = Roster(roster.coordinator, roster.sites[::-1])
-    strange = {200: hello(3, other), 201: b"{}", 202: hello(7, roster), 203: b"\xff"}
+    strange = {
+        50: hello(1, keys[3]),  # asks for another site's place, and is there first
+        200: hello(3, keys[3], other),
+        201: b"{}",
+        202: hello(7, keys[3]),
+        203: b"\xff",
+        204: Refused("agent is down"),
+    }
     outcome = Outcome()
-    grid: Any = FakeGrid({**nodes, **strange, 204: Refused("agent is down")})
+    grid: Any = FakeGrid({**strange, **nodes})
     assert find_sites(grid, plan, roster, 1.5, outcome) == {0: 100, 1: 101, 2: 102}
-    assert set(outcome.nodes_left_out) == {"200", "201", "202", "203", "204"}
+    assert set(outcome.nodes_left_out) == set(map(str, strange))
+    assert "did not sign" in outcome.nodes_left_out["50"]
     with pytest.raises(ProtocolError, match="2 sites came; 3 of 4"):
         find_sites(FakeGrid(dict(list(nodes.items())[:2])), plan, roster, 0.5, Outcome())  # type: ignore[arg-type]
     outcome = Outcome()
-    twice: Any = FakeGrid({**nodes, 300: hello(1, roster)})
+    twice: Any = FakeGrid({**nodes, 300: hello(1, keys[1])})
     assert find_sites(twice, plan, roster, 1.0, outcome)[1] == 101
     assert "here already" in outcome.nodes_left_out["300"]
 

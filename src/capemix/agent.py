@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import math
 import os
+import shutil
 import socket
 import socketserver
 import threading
@@ -33,6 +34,7 @@ from capemix.pipeline import SiteShare, SourceDraws, prepare_site, site_share
 from capemix.plan import Plan
 from capemix.protocol.agreement import public_bytes
 from capemix.protocol.chunks import MOST_CHUNK
+from capemix.protocol.hello import introduce, is_challenge
 from capemix.protocol.policy import Policy
 from capemix.protocol.roster import Roster
 from capemix.protocol.site import Site
@@ -99,10 +101,8 @@ class Agent:
 
     def answer(self, raw: bytes) -> bytes:
         holdings = self._holdings
-        if not raw:
-            member = holdings.roster.sites[holdings.number]
-            about = {"site": holdings.number, "name": member.name}
-            return json.dumps({**about, "roster": holdings.roster.digest().hex()}).encode()
+        if is_challenge(raw):
+            return introduce(raw, holdings.roster, holdings.number, holdings.identity)
         asked = parse(raw)
         run = asked.run
         with self._lock:
@@ -207,14 +207,30 @@ class _Handler(socketserver.BaseRequestHandler):
             return 1, str(error).encode()
 
 
-def serve(holdings: Holdings, path: Path) -> _Server:
-    """A server on a socket that only this user may open; call ``serve_forever`` on it."""
+def serve(holdings: Holdings, path: Path, group: str | None = None) -> _Server:
+    """A server on a socket that only this user, and a group if one is named, may open; call
+    ``serve_forever`` on it."""
     path.unlink(missing_ok=True)
     before = os.umask(0o177)
     try:
-        return _Server(path, Agent(holdings))
+        server = _Server(path, Agent(holdings))
     finally:
         os.umask(before)
+    if group is not None:
+        try:
+            shutil.chown(path, group=group)
+            path.chmod(0o660)
+        except (LookupError, PermissionError) as error:
+            server.server_close()
+            path.unlink()
+            unknown = isinstance(error, LookupError)
+            raise InputError(
+                "--group",
+                "does not exist" if unknown else "must be one of this user's groups",
+                value=group,
+                fix="make it with groupadd" if unknown else "add the user with usermod -aG",
+            ) from None
+    return server
 
 
 def ask(path: Path | str, raw: bytes) -> bytes:

@@ -16,10 +16,8 @@ from capemix.errors import InputError
 
 if TYPE_CHECKING:
     from capemix.data import Loaded
-    from capemix.data.rows import LabeledRows
     from capemix.guarantee import Guarantee
     from capemix.plan import Plan, RecordPlan
-    from capemix.prepare.steps import Normalise
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -47,7 +45,7 @@ def _version(
 
 
 @app.command()
-@opt.with_plan
+@opt.with_options(opt.declared_plan)
 def calibrate(
     plan: Plan | RecordPlan,
     epsilon: Annotated[float, typer.Option(help="The budget; inf for none.")],
@@ -62,7 +60,7 @@ def calibrate(
 
 
 @app.command()
-@opt.with_plan
+@opt.with_options(opt.declared_plan)
 def account(
     plan: Plan | RecordPlan,
     noise: Annotated[float, typer.Option(help="TAU: deviation of the noise on a released row.")],
@@ -73,46 +71,18 @@ def account(
 
 
 @app.command()
+@opt.with_options(opt.Table, opt.Mixing)
 def synth(
+    table: opt.Table,
+    mixing: opt.Mixing,
     context: typer.Context,
     epsilon: Annotated[float, typer.Option(help="The budget; inf for none.")],
     out: Annotated[Path, typer.Option(help="Folder to write: absent or empty.")],
-    data: Annotated[
-        str, typer.Option(help="digits, mnist, fashion-mnist, or a .csv, .parquet or .npz file.")
-    ] = "digits",
-    label: Annotated[
-        str | None, typer.Option(help="Label column of a file.", show_default=False)
-    ] = None,
     synthesizer: opt.Synthesizer = "mixing",
     scheme: Annotated[opt.SchemeName, typer.Option(help="Who adds noise.")] = "central",
     form: opt.Form = "joint",
     sites: opt.Sites = None,
-    delta: opt.Delta = 1e-5,
-    mixture: opt.Mixture = 16,
-    samples: opt.Samples = 1000,
-    clip: Annotated[
-        float | None,
-        typer.Option(
-            help="C: l2 norm to which rows are clipped, after the public map "
-            "[default: half of sqrt(features) with a range, else 1].",
-            show_default=False,
-        ),
-    ] = None,
-    colluding: opt.Colluding = None,
-    dropouts: opt.Dropouts = 0,
-    masks: opt.Masks = None,
     accountant: opt.Accountant = "sound",
-    public_range: Annotated[
-        str | None,
-        typer.Option(
-            help="LO,HI: values a feature can take, declared public (or 'none').",
-            show_default=False,
-        ),
-    ] = None,
-    public_center: Annotated[
-        float | None,
-        typer.Option(help="Value that the map sends to 0 [default: middle of the range]."),
-    ] = None,
     normalise: Annotated[
         opt.NormaliseName | None,
         typer.Option(
@@ -121,11 +91,6 @@ def synth(
             show_default=False,
         ),
     ] = None,
-    class_sizes: opt.ClassSizes = None,
-    partition: Annotated[
-        str, typer.Option(help="iid, stratified, dirichlet, or a column of the file.")
-    ] = "stratified",
-    alpha: Annotated[float, typer.Option(help="Dirichlet parameter: smaller is skewer.")] = 0.1,
     site_noise: opt.SiteNoise = None,
     selection: opt.Selection = None,
     relation: opt.Relation = None,
@@ -134,49 +99,31 @@ def synth(
     peers: opt.Peers = None,
     printed_theorem: opt.Printed = False,
     projection: opt.Projection = None,
-    test_seed: Annotated[
-        int | None,
-        typer.Option(help="Reproducible noise, for tests: NOT private.", show_default=False),
-    ] = None,
     json: opt.Json = False,
 ) -> None:
     """Rows in, a release with its guarantee out."""
     from capemix.api import release_of
     from capemix.cli.show import print_json, print_release, row_progress, spinner
+    from capemix.prepare.steps import SiteZScore
     from capemix.randomness.source import SeededSource, SystemSource
     from capemix.release import check_output
 
     if math.isnan(epsilon) or epsilon <= 0:  # before any row is read
         raise InputError("--epsilon", "must be above 0", value=epsilon, fix="give a budget, or inf")
     check_output(out)
-    by_column = partition not in ("iid", "stratified", "dirichlet")
-    loaded = _load(data, label, partition if by_column else None)
-    parts: list[LabeledRows] = [loaded.train]
-    if scheme != "central":
-        parts = _partition(loaded, sites, partition, alpha, test_seed)
+    loaded = table.load()
+    parts = [loaded.train] if scheme == "central" else table.deal(loaded, sites)
     if normalise is None:
-        paper = accountant == "paper" and public_range is None
+        paper = accountant == "paper" and mixing.public_range is None
         normalise = "site-zscore" if paper else "public"
-    how = _normalise(normalise, public_range, public_center, loaded)
-    if clip is None:
-        declared = getattr(how, "low", None) is not None
-        clip = 0.5 * loaded.train.width**0.5 if declared else 1.0
+    how = SiteZScore() if normalise == "site-zscore" else mixing.public_map(loaded)
     recordwise = synthesizer in ("random-projection", "local-perturbation")
-    sizes = loaded.info.class_sizes if loaded.info and not recordwise else None
-    if class_sizes is not None:
-        sizes = opt.parse_sizes(class_sizes, len(loaded.train.classes))
-    source = SystemSource() if test_seed is None else SeededSource(test_seed)
+    seed = table.test_seed
     asked = {
+        **mixing.asked(loaded.train.width, how),
         "scheme": scheme,
         "form": form,
-        "mixture": mixture,
-        "samples": samples,
-        "clip": clip,
-        "colluding": colluding,
-        "dropouts": dropouts,
-        "masks": masks,
         "accountant": accountant,
-        "normalise": how,
         "site_noise": site_noise,
         "selection": selection,
         "relation": relation,
@@ -186,18 +133,18 @@ def synth(
         "printed_theorem": printed_theorem,
     }
     if recordwise:  # the rest has no meaning there: what was given is refused by name
-        given = opt.given(context)
-        asked = {name: asked[name] for name in asked if name in ("clip", "normalise", *given)}
-    rows = len(loaded.train) if recordwise else samples * len(parts)
+        kept = ("delta", "clip", "normalise", *opt.given(context))
+        asked = {name: asked[name] for name in asked if name in kept}
+    rows = len(loaded.train) if recordwise else mixing.samples * len(parts)
+    sizes = None if recordwise and table.class_sizes is None else table.sizes(loaded)
     with row_progress(rows, quiet=json) as progress:
         release = release_of(
             parts,
             epsilon=epsilon,
-            delta=delta,
             class_sizes=sizes,
             synthesizer=synthesizer,
             projection=projection,
-            source=source,
+            source=SystemSource() if seed is None else SeededSource(seed),
             progress=progress,
             **asked,
         )
@@ -339,49 +286,10 @@ def _is_dataset(name: str) -> bool:
     return name in DATASETS
 
 
-def _load(data: str, label: str | None, site_column: str | None = None) -> Loaded:
+def _load(data: str, label: str | None) -> Loaded:
     from capemix.data import open_data
 
-    return open_data(data, label, site_column)
-
-
-def _partition(
-    loaded: Loaded, sites: int | None, how: str, alpha: float, test_seed: int | None
-) -> list[LabeledRows]:
-    from capemix.data import partition, partition_by
-
-    if loaded.sites is not None:
-        parts = list(partition_by(loaded.train, loaded.sites))
-        if sites is not None and sites != len(parts):
-            raise InputError(
-                "--sites",
-                f"must be {len(parts)}, the values in column {how}",
-                value=sites,
-                fix="leave it out",
-            )
-        return parts
-    count = 1 if sites is None else sites
-    return list(partition(loaded.train, count, how, alpha=alpha, seed=test_seed or 0))  # type: ignore[arg-type]
-
-
-def _normalise(
-    kind: str, public_range: str | None, center: float | None, loaded: Loaded
-) -> Normalise:
-    from capemix.prepare.steps import PublicMap, SiteZScore
-
-    if kind == "site-zscore":
-        return SiteZScore()
-    if public_range is None and loaded.info is not None:
-        return PublicMap.of_range(*loaded.info.value_range, center=center)
-    if public_range in (None, "none"):
-        return PublicMap()
-    try:
-        low, high = (float(part) for part in str(public_range).split(","))
-    except ValueError:
-        raise InputError(
-            "--public-range", "must be two numbers", value=public_range, fix="write LO,HI"
-        ) from None
-    return PublicMap.of_range(low, high, center=center)
+    return open_data(data, label)
 
 
 def _account_of(plan: Plan | RecordPlan, guarantee: Guarantee) -> dict[str, Any]:

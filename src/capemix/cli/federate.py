@@ -22,25 +22,11 @@ federate = typer.Typer(
     no_args_is_help=True, rich_markup_mode=None, help="A federation on Flower: its coordinator."
 )
 
-Clip = Annotated[
-    float | None,
-    typer.Option(
-        help="C: l2 norm to which rows are clipped, after the public map "
-        "[default: half of sqrt(features) with a range, else 1].",
-        show_default=False,
-    ),
-]
-PublicRange = Annotated[
-    str | None,
-    typer.Option(
-        help="LO,HI: values a feature can take, declared public.",
-        show_default=False,
-    ),
-]
-
 
 @federate.command()
+@opt.with_options(opt.Mixing)
 def plan(
+    mixing: opt.Mixing,
     out: Annotated[Path, typer.Option(help="The file to write, for example plan.json.")],
     epsilon: Annotated[float, typer.Option(help="The budget.")],
     sites: Annotated[int, typer.Option(help="S: sites.")],
@@ -52,13 +38,6 @@ def plan(
     class_sizes: Annotated[
         str, typer.Option(help="Public sizes of the classes over all sites, or one for all.")
     ],
-    delta: opt.Delta = 1e-5,
-    mixture: opt.Mixture = 16,
-    samples: opt.Samples = 1000,
-    clip: Clip = None,
-    colluding: opt.Colluding = None,
-    dropouts: opt.Dropouts = 0,
-    public_range: PublicRange = None,
     json: opt.Json = False,
 ) -> None:
     """Write down what is proposed to the sites, from public facts only."""
@@ -70,23 +49,14 @@ def plan(
     with spinner("calibrating", quiet=json):
         made = _cape_plan(
             epsilon,
+            mixing.asked(len(names), mixing.public_map()),
             width=len(names),
             classes=kinds,
             class_sizes=opt.parse_sizes(class_sizes, len(kinds)),
             sites=sites,
-            delta=delta,
-            mixture=mixture,
-            samples=samples,
-            clip=clip,
-            colluding=colluding,
-            dropouts=dropouts,
-            public_range=_range(public_range),
         )
     schema = {"features": names, "label": label, "image_shape": shape}
-    try:
-        out.write_text(plan_text(made, schema))
-    except OSError:
-        raise InputError("--out", "cannot be written", value=out, fix="name a file") from None
+    _write(out, plan_text(made, schema))
     _show_guarantee(made, json, {"plan": str(out)})
 
 
@@ -110,10 +80,7 @@ def roster(
 
     found = {"coordinator": member(coordinator), "sites": [member(path) for path in site]}
     made = Roster.from_json(json_.dumps(found))
-    try:
-        out.write_text(json_.dumps(made.as_json(), indent=2) + "\n")
-    except OSError:
-        raise InputError("--out", "cannot be written", value=out, fix="name a file") from None
+    _write(out, json_.dumps(made.as_json(), indent=2) + "\n")
     _show_digest(made.digest().hex(), json)
 
 
@@ -161,85 +128,56 @@ def init(
 
 
 @federate.command()
+@opt.with_options(opt.Table, opt.Mixing)
 def local(
+    table: opt.Table,
+    mixing: opt.Mixing,
     sites: Annotated[int, typer.Option(help="S: sites.")],
     out: Annotated[Path, typer.Option(help="Folder to write: absent or empty.")],
     epsilon: Annotated[float, typer.Option(help="The budget.")] = 10.0,
-    data: Annotated[
-        str, typer.Option(help="digits, mnist, fashion-mnist, or a .csv, .parquet or .npz file.")
-    ] = "digits",
-    label: Annotated[
-        str | None, typer.Option(help="Label column of a file.", show_default=False)
-    ] = None,
-    delta: opt.Delta = 1e-5,
-    mixture: opt.Mixture = 16,
-    samples: opt.Samples = 1000,
-    clip: Clip = None,
-    colluding: opt.Colluding = None,
-    dropouts: opt.Dropouts = 0,
-    masks: opt.Masks = None,
-    public_range: PublicRange = None,
-    class_sizes: opt.ClassSizes = None,
-    partition: Annotated[str, typer.Option(help="iid, stratified or dirichlet.")] = "stratified",
-    alpha: Annotated[float, typer.Option(help="Dirichlet parameter: smaller is skewer.")] = 0.1,
+    engine: Annotated[
+        opt.EngineName,
+        typer.Option(help="SuperNodes as at the sites, or Flower's simulation of them, on Ray."),
+    ] = "deployment",
     round_seconds: Annotated[float, typer.Option(help="How long a round waits.")] = 120.0,
     logs: Annotated[
         Path | None, typer.Option(help="Folder for what the processes say.", show_default=False)
     ] = None,
-    test_seed: Annotated[
-        int | None,
-        typer.Option(help="Reproducible noise, for tests: NOT private.", show_default=False),
-    ] = None,
     json: opt.Json = False,
 ) -> None:
-    """A whole federation on this machine: agents, SuperLink and SuperNodes on loopback, with TLS
-    and node authentication."""
+    """A whole federation on this machine, on loopback: agents, and a SuperLink with SuperNodes that
+    prove who they are, over TLS; or with simulated ones."""
     if find_spec("flwr") is None:
         raise InputError("flwr", "is not installed", fix="pip install 'capemix[flower]'")
-    from capemix.data import open_data
-    from capemix.data import partition as deal
     from capemix.engines.flower.local import run_on_loopback
     from capemix.release import check_output
 
     check_output(out)
-    loaded = open_data(data, label)
-    rows = loaded.train
-    if class_sizes is not None:
-        sizes = opt.parse_sizes(class_sizes, len(rows.classes))
-    elif loaded.info is not None:
-        sizes = loaded.info.class_sizes
-    else:
+    loaded = table.load()
+    width, sizes = loaded.train.width, table.sizes(loaded)
+    if sizes is None:
         raise InputError("--class-sizes", "must be declared for a file", fix="give public sizes")
-    value_range = _range(public_range)
-    if value_range is None and loaded.info is not None:
-        value_range = loaded.info.value_range
-    parts = deal(rows, sites, partition, alpha=alpha, seed=test_seed or 0)  # type: ignore[arg-type]
+    parts = table.deal(loaded, sites)
     made = _cape_plan(
         epsilon,
-        width=rows.width,
-        classes=rows.classes,
+        mixing.asked(width, mixing.public_map(loaded)),
+        width=width,
+        classes=loaded.train.classes,
         class_sizes=sizes,
         sites=sites,
-        delta=delta,
-        mixture=mixture,
-        samples=samples,
-        clip=clip,
-        colluding=colluding,
-        dropouts=dropouts,
-        masks=masks,
-        public_range=value_range,
     )
     outcome = run_on_loopback(
         made,
         parts,
         out,
-        test_seed=test_seed,
+        engine=engine,
+        test_seed=table.test_seed,
         round_seconds=round_seconds,
         logs=logs,
         watch=None if json else _Narrator(),
     )
     found = {"out": str(out), "included": outcome.included, "lost": outcome.lost}
-    _show_guarantee(made, json, found, seeded=test_seed is not None)
+    _show_guarantee(made, json, found, seeded=table.test_seed is not None)
 
 
 class _Narrator:
@@ -268,36 +206,19 @@ class _Narrator:
 # -- from options to values ------------------------------------------------------------------------
 
 
-def _cape_plan(
-    epsilon: float,
-    *,
-    width: int,
-    clip: float | None,
-    public_range: tuple[float, float] | None,
-    **asked: Any,
-) -> Plan:
+def _cape_plan(epsilon: float, asked: dict[str, Any], **facts: Any) -> Plan:
     from capemix.plan import make_plan
-    from capemix.prepare.steps import PublicMap
 
     if not 0 < epsilon < float("inf"):
         raise InputError("--epsilon", "must be above 0 and finite", value=epsilon, fix="set one")
-    if clip is None:
-        clip = 1.0 if public_range is None else 0.5 * width**0.5
-    normalise = PublicMap() if public_range is None else PublicMap.of_range(*public_range)
-    made = make_plan(scheme="cape", width=width, clip=clip, normalise=normalise, **asked)
-    return made.calibrate(epsilon)
+    return make_plan(scheme="cape", **asked, **facts).calibrate(epsilon)
 
 
-def _range(text: str | None) -> tuple[float, float] | None:
-    if text is None:
-        return None
+def _write(path: Path, text: str) -> None:
     try:
-        low, high = (float(part) for part in text.split(","))
-    except ValueError:
-        raise InputError(
-            "--public-range", "must be two numbers", value=text, fix="write LO,HI"
-        ) from None
-    return low, high
+        path.write_text(text)
+    except OSError:
+        raise InputError("--out", "cannot be written", value=path, fix="name a file") from None
 
 
 def _features(text: str) -> tuple[list[str], list[int] | None]:

@@ -1,4 +1,4 @@
-"""Options that several commands share, and how they become a plan.
+"""Options that several commands share, in groups, and what becomes of them.
 
 Choices are written out here, not taken from the enums, so that --help needs no numerical library;
 a test keeps the two in step.
@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any, Literal, get_type_hints
 
 import typer
@@ -15,7 +16,10 @@ import typer
 from capemix.errors import InputError
 
 if TYPE_CHECKING:
+    from capemix.data import Loaded
+    from capemix.data.rows import LabeledRows
     from capemix.plan import Plan, RecordPlan
+    from capemix.prepare.steps import Normalise, PublicMap
 
 SchemeName = Literal["central", "conventional", "cape"]
 FormName = Literal["joint", "algorithm1"]
@@ -27,6 +31,7 @@ RelationName = Literal["add-or-remove-one", "replace-one"]
 LawName = Literal["discrete", "rounded", "gaussian"]
 NormaliseName = Literal["public", "site-zscore"]
 SynthesizerName = Literal["mixing", "dp-mix", "random-projection", "local-perturbation"]
+EngineName = Literal["deployment", "simulation"]
 
 
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")]
@@ -129,7 +134,122 @@ def given(context: typer.Context) -> list[str]:
     ]
 
 
-def _plan_options(
+@dataclass(frozen=True, kw_only=True)
+class Mixing:
+    """How rows are mixed and noised; the budget and the public facts come from elsewhere."""
+
+    delta: Delta = 1e-5
+    mixture: Mixture = 16
+    samples: Samples = 1000
+    clip: Annotated[
+        float | None,
+        typer.Option(
+            help="C: l2 norm to which rows are clipped, after the public map "
+            "[default: half of sqrt(features) with a range, else 1].",
+            show_default=False,
+        ),
+    ] = None
+    public_range: Annotated[
+        str | None,
+        typer.Option(
+            help="LO,HI: values a feature can take, declared public (or 'none').",
+            show_default=False,
+        ),
+    ] = None
+    public_center: Annotated[
+        float | None,
+        typer.Option(
+            help="Value that the map sends to 0 [default: middle of the range].",
+            show_default=False,
+        ),
+    ] = None
+    colluding: Colluding = None
+    dropouts: Dropouts = 0
+    masks: Masks = None
+
+    def public_map(self, loaded: Loaded | None = None) -> PublicMap:
+        """By the range that was given, else by the dataset's own."""
+        from capemix.prepare.steps import PublicMap
+
+        if self.public_range is None and loaded is not None and loaded.info is not None:
+            return PublicMap.of_range(*loaded.info.value_range, center=self.public_center)
+        if self.public_range in (None, "none"):
+            return PublicMap()
+        try:
+            low, high = (float(part) for part in str(self.public_range).split(","))
+        except ValueError:
+            raise InputError(
+                "--public-range", "must be two numbers", value=self.public_range, fix="write LO,HI"
+            ) from None
+        return PublicMap.of_range(low, high, center=self.public_center)
+
+    def asked(self, width: int, normalise: Normalise) -> dict[str, Any]:
+        """In the words of `make_plan`."""
+        declared = getattr(normalise, "low", None) is not None
+        default = 0.5 * width**0.5 if declared else 1.0
+        return {
+            "delta": self.delta,
+            "mixture": self.mixture,
+            "samples": self.samples,
+            "clip": default if self.clip is None else self.clip,
+            "normalise": normalise,
+            "colluding": self.colluding,
+            "dropouts": self.dropouts,
+            "masks": self.masks,
+        }
+
+
+@dataclass(frozen=True, kw_only=True)
+class Table:
+    """Rows at hand, dealt out to sites."""
+
+    data: Annotated[
+        str, typer.Option(help="digits, mnist, fashion-mnist, or a .csv, .parquet or .npz file.")
+    ] = "digits"
+    label: Annotated[
+        str | None, typer.Option(help="Label column of a file.", show_default=False)
+    ] = None
+    class_sizes: ClassSizes = None
+    partition: Annotated[
+        str, typer.Option(help="iid, stratified, dirichlet, or a column of the file.")
+    ] = "stratified"
+    alpha: Annotated[float, typer.Option(help="Dirichlet parameter: smaller is skewer.")] = 0.1
+    test_seed: Annotated[
+        int | None,
+        typer.Option(help="Reproducible noise, for tests: NOT private.", show_default=False),
+    ] = None
+
+    def load(self) -> Loaded:
+        from capemix.data import open_data
+
+        by_column = self.partition not in ("iid", "stratified", "dirichlet")
+        return open_data(self.data, self.label, self.partition if by_column else None)
+
+    def sizes(self, loaded: Loaded) -> tuple[int, ...] | None:
+        """Public sizes of the classes: declared, or known of a dataset."""
+        if self.class_sizes is not None:
+            return parse_sizes(self.class_sizes, len(loaded.train.classes))
+        return None if loaded.info is None else loaded.info.class_sizes
+
+    def deal(self, loaded: Loaded, sites: int | None) -> list[LabeledRows]:
+        from capemix.data import partition, partition_by
+
+        if loaded.sites is None:
+            count, seed = 1 if sites is None else sites, self.test_seed or 0
+            how: Any = self.partition
+            return list(partition(loaded.train, count, how, alpha=self.alpha, seed=seed))
+        parts = list(partition_by(loaded.train, loaded.sites))
+        if sites is not None and sites != len(parts):
+            raise InputError(
+                "--sites",
+                f"must be {len(parts)}, the values in column {self.partition}",
+                value=sites,
+                fix="leave it out, or bring it in line",
+            )
+        return parts
+
+
+def declared_plan(
     *,
     context: typer.Context,
     classes: Annotated[int, typer.Option(help="K: classes.")],
@@ -222,29 +342,38 @@ def _plan_options(
     )
 
 
-def with_plan(command: Callable[..., None]) -> Callable[..., None]:
-    """Give a command the options of a public plan; it receives the plan as its first argument."""
-    shared = inspect.signature(_plan_options)
-    own = list(inspect.signature(command).parameters.values())[1:]
-    plans = {"Plan": object, "RecordPlan": object}
-    hints = get_type_hints(_plan_options, localns=plans, include_extras=True)
-    hints |= get_type_hints(command, localns=plans, include_extras=True)
+def with_options(*groups: Callable[..., Any]) -> Callable[[Callable[..., None]], Any]:
+    """Give a command the options of these groups; what each makes of them comes first among the
+    command's arguments."""
+    shared = [inspect.signature(group).parameters.values() for group in groups]
 
-    def run(**options: Any) -> None:
-        given = {name: options.pop(name) for name in shared.parameters}
-        command(_plan_options(**given), **options)
+    def decorate(command: Callable[..., None]) -> Callable[..., None]:
+        hints: dict[str, Any] = {}
+        plans = {"Plan": object, "RecordPlan": object}
+        for source in (*groups, command):
+            hints |= get_type_hints(source, localns=plans, include_extras=True)
 
-    parameters = sorted(
-        [
-            p.replace(kind=p.KEYWORD_ONLY, annotation=hints[p.name])
-            for p in (*own, *shared.parameters.values())
-        ],
-        key=lambda p: p.default is not p.empty,
-    )
-    run.__name__, run.__doc__ = command.__name__, command.__doc__
-    run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
-    run.__annotations__ = {p.name: hints[p.name] for p in parameters}
-    return run
+        def run(**options: Any) -> None:
+            made = [
+                group(**{p.name: options.pop(p.name) for p in parameters})
+                for group, parameters in zip(groups, shared, strict=True)
+            ]
+            command(*made, **options)
+
+        own = list(inspect.signature(command).parameters.values())[len(groups) :]
+        parameters = sorted(
+            [
+                p.replace(kind=p.KEYWORD_ONLY, annotation=hints[p.name])
+                for p in (*(p for group in shared for p in group), *own)
+            ],
+            key=lambda p: p.default is not p.empty,
+        )
+        run.__name__, run.__doc__ = command.__name__, command.__doc__
+        run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+        run.__annotations__ = {p.name: hints[p.name] for p in parameters}
+        return run
+
+    return decorate
 
 
 def parse_sizes(text: str, classes: int) -> tuple[int, ...]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json as json_
+import signal
 from pathlib import Path
 from typing import Annotated
 
@@ -81,6 +82,13 @@ def serve(
     data: Data,
     socket: Annotated[Path, typer.Option(help="Unix socket to listen on.")],
     label: LabelColumn = None,
+    group: Annotated[
+        str | None,
+        typer.Option(
+            help="Group that may open the socket too, the SuperNode's [default: this user alone].",
+            show_default=False,
+        ),
+    ] = None,
     spending: Annotated[
         Path | None, typer.Option(help="Record of what was spent [default: beside the key].")
     ] = None,
@@ -123,7 +131,8 @@ def serve(
         spending=Spending(spending or identity.with_suffix(".spent")),
         test_seed=test_seed,
     )
-    server = listen(holdings, socket)
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # as a service is stopped
+    server = listen(holdings, socket, group)
     try:
         print(f"site {number} listens on {socket}", flush=True)
         server.serve_forever()

@@ -6,7 +6,6 @@ Flower's own exit codes do not say.
 
 from __future__ import annotations
 
-import json
 import secrets
 import tempfile
 import time
@@ -42,6 +41,7 @@ from capemix.errors import CapemixError, InputError
 from capemix.plan import Plan
 from capemix.protocol.chunks import LEAST_CHUNK, MOST_CHUNK
 from capemix.protocol.coordinator import Run
+from capemix.protocol.hello import new_challenge, site_of
 from capemix.protocol.roster import Roster
 from capemix.protocol.site import ROUNDS
 from capemix.protocol.wire import ProtocolError
@@ -177,8 +177,8 @@ def _conduct(grid: Grid, settings: Settings, outcome: Outcome) -> None:
 def find_sites(
     grid: Grid, plan: Plan, roster: Roster, seconds: float, outcome: Outcome
 ) -> dict[int, int]:
-    """Which node speaks for which site: each is asked, and what it says later must be signed, so
-    that a node which lies here costs a site's place in the run at most.
+    """Which node speaks for which site: each gets a challenge of its own, which the site signs, so
+    that a node which lies cannot take a site's place.
 
     Waits for all sites; once time is up, for as many as the plan needs. A node that does not
     answer yet, or whose agent is not up, is asked again.
@@ -190,11 +190,12 @@ def find_sites(
     _say(f"waiting for {sites} sites")
     while len(node_of) < sites and (left := end - time.monotonic()) > 0:
         new = sorted(set(grid.get_node_ids()) - strangers - set(node_of.values()))
-        for node, reply in exchange(grid, ((n, b"") for n in new), min(_HELLO_SECONDS, left)):
+        asked = {node: new_challenge() for node in new}
+        for node, reply in exchange(grid, asked.items(), min(_HELLO_SECONDS, left)):
             if isinstance(reply, Refused):
                 outcome.nodes_left_out[str(node)] = str(reply)
                 continue
-            site = _site_of(reply, roster)
+            site = site_of(asked[node], reply, roster)
             if isinstance(site, int) and site in node_of:
                 site = f"it says that it is site {site}, which is here already"
             if isinstance(site, str):
@@ -210,20 +211,6 @@ def find_sites(
     if len(node_of) < needed:
         raise ProtocolError(f"{len(node_of)} sites came; {needed} of {sites} are needed")
     return node_of
-
-
-def _site_of(reply: bytes, roster: Roster) -> int | str:
-    """The site that a node speaks for, or why it is none of ours."""
-    try:
-        found = json.loads(reply)
-        site, digest = found["site"], found["roster"]
-    except (ValueError, KeyError, TypeError, RecursionError):
-        return "its agent does not say who it is"
-    if digest != roster.digest().hex():
-        return "its agent has another roster"
-    if type(site) is not int or not 0 <= site < len(roster.sites):
-        return "its agent has no place in the roster"
-    return site
 
 
 def _one_round(

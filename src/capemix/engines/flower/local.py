@@ -1,10 +1,12 @@
 """A whole federation on one machine, as it would be on many: agents, a SuperLink with TLS, and
-SuperNodes that prove who they are. Everything listens on loopback, and everything is stopped."""
+SuperNodes that prove who they are, or nodes that Flower simulates. Everything listens on loopback,
+and everything is stopped."""
 
 from __future__ import annotations
 
 import json
 import os
+import secrets
 import shutil
 import socket
 import sys
@@ -13,8 +15,9 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 import numpy as np
 
@@ -31,7 +34,7 @@ from capemix.engines.flower.processes import (
     terminate_as_interrupt,
     wait_until,
 )
-from capemix.engines.flower.relay import AGENT_SOCKET
+from capemix.engines.flower.relay import AGENT_SOCKET, AGENT_SOCKETS
 from capemix.errors import InputError
 from capemix.plan import Plan
 from capemix.protocol.roster import Roster
@@ -46,8 +49,12 @@ _START_SECONDS: Final = 90.0
 _COMMAND_SECONDS: Final = 60.0
 _LIST_EVERY: Final = 20.0
 _POLL: Final = 0.2
-_LONGEST_SOCKET: Final = 100
+_LONGEST_SOCKET: Final = 107
+_RAY_SOCKET: Final = "ray/session_2000-01-01_00-00-00_000000_0000000/sockets/plasma_store"
 _CAPEMIX: Final = "from capemix.cli import main; main()"
+
+Engine = Literal["deployment", "simulation"]
+"""SuperNodes as they would run at the sites, or Flower's simulation of them, on Ray."""
 
 Watch = Callable[[Outcome, Mapping[int, int]], None]
 """Called when there is news: the outcome so far, and the process id of each site's SuperNode."""
@@ -63,6 +70,7 @@ def run_on_loopback(
     sites: Sequence[LabeledRows],
     out: Path,
     *,
+    engine: Engine = "deployment",
     test_seed: int | None = None,
     round_seconds: float = 120.0,
     chunk_bytes: int = CHUNK_BYTES,
@@ -76,6 +84,9 @@ def run_on_loopback(
     said.
     """
     check_output(out)
+    simulated = engine == "simulation"
+    if simulated and find_spec("ray") is None:
+        raise InputError("ray", "is not installed", fix="pip install 'capemix[simulation]'")
     if len(sites) != plan.federation.sites:
         raise InputError(
             "sites",
@@ -86,13 +97,13 @@ def run_on_loopback(
     with ExitStack() as stack:
         stack.enter_context(terminate_as_interrupt())
         work = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="capemix-")))
-        if len(str(work / "agent-000.socket")) > _LONGEST_SOCKET:
+        if len(str(work / (_RAY_SOCKET if simulated else "agent-000.socket"))) > _LONGEST_SOCKET:
             raise InputError(
                 "TMPDIR", "is too long a path for a socket", value=work.parent, fix="shorten it"
             )
         kept = work / "logs" if logs is None else logs
         kept.mkdir(parents=True, exist_ok=True)
-        trial = _Trial(plan, work, round_seconds, chunk_bytes, test_seed)
+        trial = _Trial(plan, work, round_seconds, chunk_bytes, test_seed, simulated)
         trial.prepare(sites)
         processes = stack.enter_context(Processes(kept, _environment(work)))
         outcome = trial.run(processes, watch)
@@ -108,6 +119,7 @@ class _Trial:
     round_seconds: float
     chunk_bytes: int
     test_seed: int | None
+    simulated: bool
 
     @property
     def release(self) -> Path:
@@ -121,6 +133,12 @@ class _Trial:
     def _wait_seconds(self) -> float:
         """All nodes start on the same cores."""
         return _START_SECONDS + 10.0 * self.plan.federation.sites
+
+    @property
+    def _simulation(self) -> str:
+        """A relay only waits for its agent, so there is one for each site, whatever the cores."""
+        sites = self.plan.federation.sites
+        return f"num-supernodes={sites} client-resources-num-cpus=1 init-args-num-cpus={sites}"
 
     def _socket(self, site: int) -> Path:
         return self.work / f"agent-{site}.socket"
@@ -147,6 +165,8 @@ class _Trial:
             round_seconds=self.round_seconds,
             chunk_bytes=self.chunk_bytes,
         )
+        if self.simulated:
+            config[AGENT_SOCKETS] = str(self.work / "agent-{}.socket")
         write_app(self.work / "app", config)
 
     def _data(self, site: int, images: bool) -> Path:
@@ -162,7 +182,8 @@ class _Trial:
         agents = [self._start_agent(processes, site) for site in self._numbers]
         wait_until(lambda: not link.alive or _listens(port), _START_SECONDS, "no SuperLink came up")
         processes.check([link])
-        nodes = {s: self._start_node(processes, s, port, server) for s in self._numbers}
+        numbers = () if self.simulated else self._numbers
+        nodes = {s: self._start_node(processes, s, port, server) for s in numbers}
         for site, agent in enumerate(agents):
             socket_ = self._socket(site)
             wait_until(
@@ -171,13 +192,10 @@ class _Trial:
                 f"the agent of site {site} does not listen",
             )
         processes.check(agents)
-        started = json.loads(
-            processes.run(
-                "flwr-run",
-                [_tool("flwr"), "run", self.work / "app", LINK, "--format", "json"],
-                _COMMAND_SECONDS,
-            )
-        )
+        submit = [_tool("flwr"), "run", self.work / "app", LINK, "--format", "json"]
+        if self.simulated:
+            submit += ["--federation-config", self._simulation]
+        started = json.loads(processes.run("flwr-run", submit, _COMMAND_SECONDS))
         if not started.get("success"):
             raise ChildError("Flower did not start the run")
         outcome = self._follow(processes, link, nodes, str(started["run-id"]), watch)
@@ -196,7 +214,8 @@ class _Trial:
     def _start_link(self, processes: Processes, port: int, server: ServerFiles) -> Child:
         command = [_tool("flower-superlink"), "--host", HOST, "--port", str(port)]
         command += ["--ssl-ca-certfile", server.authority, "--ssl-certfile", server.certificate]
-        command += ["--ssl-keyfile", server.key, "--enable-supernode-auth"]
+        command += ["--ssl-keyfile", server.key]
+        command += ["--simulation" if self.simulated else "--enable-supernode-auth"]
         command += ["--disable-runtime-dependency-installation"]
         return processes.start("superlink", command)
 
@@ -261,7 +280,9 @@ class _Trial:
                 next_look = time.monotonic() + _LIST_EVERY
             time.sleep(_POLL)
         if found is None or found.status == RUNNING:
-            raise ChildError(f"the run broke off:\n{link.tail()}")
+            command = [_tool("flwr"), "log", run_id, LINK, "--show"]
+            said = processes.run("flwr-log", command, _COMMAND_SECONDS).splitlines()
+            raise ChildError("the run broke off (--logs keeps it all):\n" + "\n".join(said[-15:]))
         if found.status == ENDED:
             lost = "".join(f"\n  site {site}: {why}" for site, why in found.lost.items())
             raise ProtocolError(f"the run ended and nothing was released: {found.reason}{lost}")
@@ -331,9 +352,23 @@ def _environment(work: Path) -> dict[str, str]:
         "no_proxy": f"{HOST},localhost",
         "PYTHONUNBUFFERED": "1",
         "TMPDIR": str(work),
+        **_ray(work),
         "PATH": programs + os.pathsep + os.environ.get("PATH", os.defpath),
     }
     return {**os.environ, **own}
+
+
+def _ray(work: Path) -> dict[str, str]:
+    """A Ray of this trial's own: on loopback, closed to other users, and it reports to nobody."""
+    return {
+        "RAY_ADDRESS": "",
+        "RAY_AUTH_MODE": "token",
+        "RAY_AUTH_TOKEN": secrets.token_hex(32),
+        # Ray's only switch for loopback; its name says where it is the default.
+        "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0",
+        "RAY_TMPDIR": str(work),
+        "RAY_USAGE_STATS_ENABLED": "0",
+    }
 
 
 def _tool(name: str) -> str | Path:

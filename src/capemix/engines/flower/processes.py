@@ -107,6 +107,7 @@ class Processes:
     def stop(self) -> None:
         """Ask every group to end, the last one started first; insist after a while."""
         children = self._children[::-1]
+        groups = _groups(_marked(self._mark))
         for child in children:
             _signal(child.pid, signal.SIGTERM)
         end = time.monotonic() + _TERMINATE_SECONDS
@@ -115,17 +116,18 @@ class Processes:
         for child in children:
             self._stop(child)
             self._children.remove(child)
-        self._stop_stragglers()
+        self._stop_stragglers(groups)
 
-    def _stop_stragglers(self) -> None:
-        """Grandchildren that made groups of their own: they have our mark, and they end too."""
+    def _stop_stragglers(self, groups: set[int]) -> None:
+        """Grandchildren that made groups of their own: they have our mark, or (some write over it)
+        are in a group with those that had, and they end too."""
         end = time.monotonic() + _STRAGGLE_SECONDS
-        while (left := _marked(self._mark)) and time.monotonic() < end + 2.0:
-            if time.monotonic() > end:
-                for pid in left:
-                    with suppress(ProcessLookupError, PermissionError):
-                        os.kill(pid, signal.SIGKILL)
+        while (
+            groups := {g for g in groups | _groups(_marked(self._mark)) if _signal(g, 0)}
+        ) and time.monotonic() < end:
             time.sleep(_POLL)
+        for group in groups:
+            _signal(group, signal.SIGKILL)
 
     @staticmethod
     def _stop(child: Child) -> int:
@@ -155,9 +157,21 @@ def _marked(mark: str) -> list[int]:
     return found
 
 
-def _signal(group: int, number: signal.Signals) -> None:
-    with suppress(ProcessLookupError, PermissionError):
+def _groups(pids: list[int]) -> set[int]:
+    found = set()
+    for pid in pids:
+        with suppress(ProcessLookupError):
+            found.add(os.getpgid(pid))
+    return found
+
+
+def _signal(group: int, number: int) -> bool:
+    """Whether there was anybody to hear it."""
+    try:
         os.killpg(group, number)
+    except (ProcessLookupError, PermissionError):
+        return False
+    return True
 
 
 def wait_until(done: Callable[[], bool], seconds: float, complaint: str) -> None:

@@ -18,6 +18,10 @@ from capemix.engines.flower.envelope import QUERY, Refused, pack, pack_refusal, 
 AGENT_SOCKET: Final = "agent-socket"
 """The key of a SuperNode's ``--node-config`` that says where the agent listens."""
 
+AGENT_SOCKETS: Final = "agent-sockets"
+"""For simulated nodes, which have a number and no configuration: the run config's pattern of the
+sockets, with ``{}`` for the number."""
+
 _SECONDS: Final = 600.0
 _BUFFER: Final = 1 << 20
 
@@ -48,13 +52,21 @@ def _read(stream: socket.socket, count: int) -> bytes:
     return bytes(found)
 
 
+def agent_path(context: Context) -> str:
+    """Where this node's agent listens."""
+    own = context.node_config.get(AGENT_SOCKET)
+    pattern = context.run_config.get(AGENT_SOCKETS)
+    if isinstance(own, str):
+        return own
+    if isinstance(pattern, str) and "partition-id" in context.node_config:
+        return pattern.replace("{}", str(context.node_config["partition-id"]))
+    raise Refused(f"the SuperNode's --node-config has no {AGENT_SOCKET}")
+
+
 def relay(message: Message, context: Context) -> Message:
     """Pass a request to the agent; pass on what it says."""
-    path = context.node_config.get(AGENT_SOCKET)
     try:
-        if not isinstance(path, str):
-            raise Refused(f"the SuperNode's --node-config has no {AGENT_SOCKET}")
-        content = pack(ask_agent(path, unpack(message.content)))
+        content = pack(ask_agent(agent_path(context), unpack(message.content)))
     except Refused as refused:
         content = pack_refusal(str(refused))
     return Message(content, reply_to=message)
