@@ -480,15 +480,6 @@ def test_the_time_left_is_told_from_the_pace_of_the_bytes() -> None:
     assert describe_progress(shown[-1]).endswith("0.0 kB of 0.1 kB in, about 19 s left")
 
 
-def a_roster() -> Roster:
-    members = [Member(f"m{n}", bytes([n]) * 32) for n in range(5)]
-    return Roster(members[0], tuple(members[1:]))
-
-
-def hello(site: Any, roster: Roster) -> bytes:
-    return json.dumps({"site": site, "name": "x", "roster": roster.digest().hex()}).encode()
-
-
 def identities() -> tuple[Roster, list[Ed25519PrivateKey]]:
     keys = [Ed25519PrivateKey.generate() for _ in range(5)]
     members = [Member(f"m{n}", public_bytes(key)) for n, key in enumerate(keys)]
