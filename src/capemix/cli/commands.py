@@ -12,6 +12,7 @@ from capemix.cli import options as opt
 from capemix.cli.federate import federate
 from capemix.cli.measure import measure
 from capemix.cli.site import keygen, site
+from capemix.cli.splits import splits
 from capemix.errors import InputError
 
 if TYPE_CHECKING:
@@ -28,6 +29,7 @@ app = typer.Typer(
 )
 
 federate.command()(measure)
+federate.command()(splits)
 app.command()(keygen)
 app.add_typer(site, name="site")
 app.add_typer(federate, name="federate")
