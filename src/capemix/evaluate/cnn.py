@@ -104,7 +104,15 @@ class ManyCNNs(nn.Module):
     def _fixed_block(self, images: Tensor) -> Tensor:
         rectified = _convolved(images, self.conv_weight, self.conv_bias)
         return _pooled(
-            rectified, self.running_mean, self.running_var, self.bn_weight, self.bn_bias, images
+            functional.batch_norm(
+                rectified,
+                self.running_mean.reshape(-1),
+                self.running_var.reshape(-1),
+                self.bn_weight.reshape(-1),
+                self.bn_bias.reshape(-1),
+                eps=BN_EPSILON,
+            ),
+            images,
         )
 
 
@@ -114,9 +122,19 @@ def plain_block(
     """Convolution, ReLU, batch normalisation and pooling of all models, by torch's own layers:
     (models, rows, 6272), and the batch's mean and (biased) variance of each channel."""
     rectified = _convolved(images, weight, bias)
-    variance, mean = torch.var_mean(rectified, dim=(0, 2, 3), correction=0)
-    variance, mean = variance.view_as(bias), mean.view_as(bias)
-    return _pooled(rectified, mean, variance, scale, shift, images), mean, variance
+    mean, variance = torch.zeros_like(bias), torch.zeros_like(bias)
+    normal = functional.batch_norm(
+        rectified,
+        mean.view(-1),
+        variance.view(-1),
+        scale.reshape(-1),
+        shift.reshape(-1),
+        training=True,
+        momentum=1.0,  # so that torch leaves the batch's own mean and (unbiased) variance there
+        eps=BN_EPSILON,
+    )
+    count = images.shape[1] * SIDE * SIDE
+    return _pooled(normal, images), mean, variance * ((count - 1) / count)
 
 
 def _convolved(images: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
@@ -130,12 +148,7 @@ def _convolved(images: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
     )
 
 
-def _pooled(
-    rectified: Tensor, mean: Tensor, variance: Tensor, scale: Tensor, shift: Tensor, images: Tensor
-) -> Tensor:
-    factor = scale * torch.rsqrt(variance + BN_EPSILON)
-    offset = shift - mean * factor
-    normal = rectified * factor.reshape(1, -1, 1, 1) + offset.reshape(1, -1, 1, 1)
-    pooled = functional.max_pool2d(normal, 2)
+def _pooled(normal: Tensor, images: Tensor) -> Tensor:
     models, rows, _ = images.shape
+    pooled = functional.max_pool2d(normal, 2)
     return pooled.reshape(rows, models, POOLED).transpose(0, 1)

@@ -1,12 +1,13 @@
 """Train many small CNNs at once: one step of all of them is one CUDA graph.
 
 A single small model leaves a GPU idle between kernels; side by side they share every launch, and
-the fused block of `conv_block` moves a tenth of the bytes. On a CPU the same code runs with
-torch's own layers.
+the fused block of `conv_block` moves a tenth of the bytes. On a CPU nothing is gained by company:
+the models train one after the other, with torch's own layers.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -20,7 +21,7 @@ from capemix.errors import InputError
 from capemix.evaluate.cnn import POOLED, ManyCNNs
 
 _STEPS: Final = 4
-"""Steps in one graph: enough to hide the cost of a replay."""
+"""The most steps in one graph: enough to hide the cost of a replay."""
 
 Progress = Callable[[int, int], None]
 """Called after every epoch with its number and how many there are."""
@@ -34,6 +35,16 @@ class Training:
     learning_rate: float = 1e-5
     batch: int = 128
 
+    def __post_init__(self) -> None:
+        if self.epochs < 1:
+            raise InputError("--epochs", "must be at least 1", value=self.epochs, fix="try 20")
+        if not 0.0 < self.learning_rate < math.inf:
+            raise InputError(
+                "--learning-rate", "must be above 0", value=self.learning_rate, fix="try 1e-3"
+            )
+        if self.batch < 1:
+            raise InputError("batch", "must be at least 1", value=self.batch, fix="try 128")
+
 
 def device_named(name: str) -> torch.device:
     """The device to train on; refuses CUDA where there is none."""
@@ -44,7 +55,7 @@ def device_named(name: str) -> torch.device:
             "--device",
             "asks for a GPU, and torch sees none",
             value=name,
-            fix="use --device cpu (with --quick, since it is slow), or a torch built for CUDA",
+            fix="use --device cpu, or a torch built for CUDA",
         )
     return torch.device(name)
 
@@ -81,9 +92,12 @@ def train_many(
 
     Every epoch goes through a fresh order of each model's rows; what does not fill a last batch
     waits for another epoch. ``fused`` and ``graph`` are how a GPU does it, and can be turned off
-    to see what they are worth.
+    to see what they are worth. On a CPU, the same rows and seed give the same model, bit for bit,
+    whichever others are asked for.
     """
     device = rows.device
+    if device.type == "cpu" and len(seeds) > 1:
+        return _one_after_the_other(rows, labels, seeds, training, progress)
     batches = rows.shape[1] // training.batch
     if batches < 1:
         raise InputError(
@@ -93,7 +107,7 @@ def train_many(
             fix="release more rows",
         )
     cnns = ManyCNNs(seeds, fused=fused).to(device).train()
-    with _seeded(sum(seed * 1_000_003**k for k, seed in enumerate(seeds)) % 2**63, device):
+    with _seeded(_order_seed(seeds, device), device):
         step = _Step(cnns, rows, labels, training)
         run = step.captured() if device.type == "cuda" and graph else step.run
         for epoch in range(training.epochs):
@@ -105,6 +119,26 @@ def train_many(
                     torch.cuda.synchronize(device)
                 progress(epoch + 1, training.epochs)
     return cnns.eval()
+
+
+def _one_after_the_other(
+    rows: Tensor,
+    labels: Tensor,
+    seeds: Sequence[int],
+    training: Training,
+    progress: Progress | None,
+) -> ManyCNNs:
+    together = ManyCNNs(seeds)
+    for k, seed in enumerate(seeds):
+
+        def report(epoch: int, epochs: int, before: int = k) -> None:
+            if progress is not None:
+                progress(before * epochs + epoch, len(seeds) * epochs)
+
+        alone = train_many(rows[k : k + 1], labels[k : k + 1], [seed], training, report)
+        for name, value in together.state_dict().items():
+            value[k] = alone.state_dict()[name][0]
+    return together.eval()
 
 
 @torch.no_grad()
@@ -128,7 +162,9 @@ class _Step:
         self._lanes = torch.arange(training.batch, device=rows.device)
         self._order = torch.empty_like(labels, dtype=torch.long)
         self._next = torch.zeros((), dtype=torch.long, device=rows.device)
-        self.per_run = _STEPS if on_gpu and self._count // training.batch >= _STEPS else 1
+        batches = self._count // training.batch
+        # As many steps in one go as leave no batch of an epoch out.
+        self.per_run = max(k for k in range(1, _STEPS + 1) if batches % k == 0) if on_gpu else 1
         self._adam = torch.optim.Adam(
             cnns.parameters(), lr=training.learning_rate, fused=True, capturable=on_gpu
         )
@@ -169,6 +205,12 @@ class _Step:
             for value in moments.values():
                 value.zero_()
         return graph.replay
+
+
+def _order_seed(seeds: Sequence[int], device: torch.device) -> int:
+    """Of orders and dropout; on a CPU, where weights come from the same generator, not theirs."""
+    apart = 2**62 if device.type == "cpu" else 0
+    return (apart + sum(seed * 1_000_003**k for k, seed in enumerate(seeds))) % 2**63
 
 
 @contextmanager
