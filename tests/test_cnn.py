@@ -134,9 +134,10 @@ def test_the_layers_and_639306_parameters() -> None:
     assert sum(p.numel() for p in written_out().parameters()) == 639_306
 
 
+@pytest.mark.usefixtures("no_dropout")
 @pytest.mark.parametrize("training", [True, False])
 def test_every_model_is_torchs_modules_in_values_gradients_and_running_statistics(
-    no_dropout: None, training: bool
+    training: bool,
 ) -> None:
     cnns = uneven([0, 1]).train(training)
     nets = [copied(cnns, k) for k in range(2)]
@@ -205,7 +206,8 @@ def test_weights_are_drawn_as_torch_draws_them() -> None:
 # -- side by side ----------------------------------------------------------------------------------
 
 
-def test_a_model_feels_nothing_of_the_one_beside_it(no_dropout: None) -> None:
+@pytest.mark.usefixtures("no_dropout")
+def test_a_model_feels_nothing_of_the_one_beside_it() -> None:
     images, labels = some_images(2, 5), some_labels(2, 5)
     together = uneven([4, 9]).train()
     alone = uneven([4, 9]).train()

@@ -159,13 +159,14 @@ def synth(
 
 
 @app.command()
+@opt.with_options(opt.Trained)
 def evaluate(
+    trained: opt.Trained,
     release: Annotated[Path, typer.Argument(help="A release folder.")],
     test: Annotated[
         str, typer.Option(help="Real rows to test on: a dataset's test part, or a file.")
     ] = "digits",
     label: Annotated[str | None, typer.Option(help="Label column of a test file.")] = None,
-    model: Annotated[str, typer.Option(help="logreg or forest.")] = "logreg",
     train: Annotated[
         str | None,
         typer.Option(
@@ -173,44 +174,48 @@ def evaluate(
             show_default=False,
         ),
     ] = None,
+    compare: Annotated[bool, typer.Option(help="Train the same model on real rows too.")] = True,
+    seeds: Annotated[int, typer.Option(help="Models to train, each from its own seed.")] = 1,
     json: opt.Json = False,
 ) -> None:
-    """A model trained on the release, tested on real rows."""
-    from capemix.cli.show import print_json, print_scores, spinner
-    from capemix.evaluate import preparation_of, train_and_test
+    """A model trained on the release, tested on real rows, beside one trained on real rows."""
+    from capemix.cli.show import epoch_progress, print_json, print_scores
+    from capemix.evaluate import preparation_of, recoded, train_and_test
     from capemix.release import read_release
 
+    model = trained.model
+    chosen = trained.classifier(seeds)
     saved = read_release(release)
-    label = label or saved.manifest["schema"]["label"]
-    loaded = _load(test, None if _is_dataset(test) else label)
+    column = saved.manifest["schema"]["label"]
+    loaded = _load(test, _label_of(test, label, column))
     tested = (loaded.test or loaded.train).columns(saved.rows.feature_names)
     preparation = preparation_of(saved.manifest["plan"])
-    real_rows = (
-        _load(train, None if _is_dataset(train) else label).train
-        if train is not None
-        else loaded.train
-        if loaded.test is not None
-        else None
-    )
-    with spinner(f"training {model}", quiet=json):
-        synthetic = train_and_test(saved.rows, tested, preparation, model=model, prepared=True)
-        real = None
-        if real_rows is not None:
-            real_rows = real_rows.columns(tested.feature_names)
-            real = train_and_test(real_rows, tested, preparation, model=model)
+    real_rows = loaded.train if loaded.test is not None else None
+    if train is not None:
+        real_rows = _load(train, _label_of(train, label, column)).train
+    public = loaded.info is not None and (train is None or _is_dataset(train))
+    with epoch_progress(f"{model} on the release", quiet=json) as progress:
+        synthetic = train_and_test(
+            saved.rows, tested, preparation, model=chosen, prepared=True, progress=progress
+        )
+    real = None
+    if compare and real_rows is not None:
+        real_rows = recoded(real_rows.columns(saved.rows.feature_names), saved.rows.classes)
+        with epoch_progress(f"{model} on real rows", quiet=json) as progress:
+            real = train_and_test(real_rows, tested, preparation, model=chosen, progress=progress)
     if json:
         print_json(
             {
-                "model": model,
+                **chosen.as_json(),
+                "classes": list(saved.rows.classes),
                 "synthetic": synthetic.as_json(),
                 "real": real.as_json() if real else None,
-                "public_rows": loaded.info is not None,
+                "ratio": synthetic.accuracy / real.accuracy if real and real.accuracy else None,
+                "public_rows": public,
             }
         )
     else:
-        print_scores(
-            synthetic, real, saved.manifest, model=model, test=test, public=loaded.info is not None
-        )
+        print_scores(synthetic, real, saved.rows.classes, model=model, test=test, public=public)
 
 
 @app.command("data")
@@ -286,6 +291,13 @@ def _is_dataset(name: str) -> bool:
     from capemix.data import DATASETS
 
     return name in DATASETS
+
+
+def _label_of(data: str, given: str | None, released: str) -> str | None:
+    """The label column to read: a table has the release's, arrays and datasets have their own."""
+    if _is_dataset(data):
+        return None
+    return given or (None if data.lower().endswith(".npz") else released)
 
 
 def _load(data: str, label: str | None) -> Loaded:

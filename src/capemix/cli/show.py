@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
 from capemix.evaluate import Score
@@ -17,6 +17,9 @@ from capemix.federation import Scheme
 from capemix.guarantee import Status
 from capemix.plan import Accountant, Plan
 from capemix.release import Release
+
+_MOST_SHOWN: Final = 20
+"""Classes of a confusion matrix that still fits a screen."""
 
 
 def print_json(found: dict[str, Any]) -> None:
@@ -97,30 +100,57 @@ def print_release(release: Release, folder: Path) -> None:
 def print_scores(
     synthetic: Score,
     real: Score | None,
-    manifest: dict[str, Any],
+    classes: Sequence[str | int],
     *,
     model: str,
     test: str,
     public: bool,
 ) -> None:
+    """Accuracy in one line, then by class, then which class was taken for which."""
     console = Console(markup=False, highlight=False)
-    line = f"utility: {model} trained on the release: {synthetic.accuracy:.3f} accuracy on {test}"
+    line = f"utility: {model} trained on the release: {_accuracy(synthetic)} accuracy on {test}"
     if real is not None:
-        line += f"; trained on real rows: {real.accuracy:.3f}"
-    console.print(line)
+        line += f"; trained on real rows: {_accuracy(real)}"
+    console.print(line, soft_wrap=True)
     table = Table(title="accuracy by class", title_justify="left")
     table.add_column("class")
     table.add_column("release", justify="right")
     if real is not None:
         table.add_column("real rows", justify="right")
-    for index, name in enumerate(manifest["plan"]["classes"]):
-        values = [_number(synthetic.per_class[index])]
+    for index, name in enumerate(classes):
+        values = [_share(synthetic.per_class[index])]
         if real is not None:
-            values.append(_number(real.per_class[index]))
+            values.append(_share(real.per_class[index]))
         table.add_row(str(name), *values)
     console.print(table)
+    if len(classes) > _MOST_SHOWN:
+        console.print(f"--json has the confusion matrices of all {len(classes)} classes.")
+    else:
+        console.print(_confusion("release: true class by predicted class", synthetic, classes))
+        if real is not None:
+            console.print(_confusion("real rows: true class by predicted class", real, classes))
     if not public:
         console.print("These scores read private rows without a budget: keep them to yourself.")
+
+
+def _accuracy(score: Score) -> str:
+    if score.spread is None:
+        return f"{score.accuracy:.3f}"
+    return f"{score.accuracy:.3f} ± {score.spread:.3f} ({len(score.accuracies)} seeds)"
+
+
+def _share(value: float | None) -> str:
+    return "-" if value is None else f"{value:.3f}"
+
+
+def _confusion(title: str, score: Score, classes: Sequence[str | int]) -> Table:
+    table = Table(title=title, title_justify="left", box=None)
+    table.add_column("")
+    for name in classes:
+        table.add_column(str(name), justify="right")
+    for name, row in zip(classes, score.confusion, strict=True):
+        table.add_row(str(name), *(str(count) if count else "." for count in row))
+    return table
 
 
 @contextmanager
@@ -134,6 +164,24 @@ def row_progress(total: int, *, quiet: bool) -> Iterator[Callable[[int], None] |
     with Progress(*columns, console=console, transient=True) as bar:
         task = bar.add_task("synthetic rows", total=total)
         yield lambda done: bar.advance(task, done)
+
+
+@contextmanager
+def epoch_progress(text: str, *, quiet: bool) -> Iterator[Callable[[int, int], None] | None]:
+    """A bar with the time left, once epochs are told; a spinner until then."""
+    console = Console(stderr=True)
+    if quiet or not console.is_terminal:
+        yield None
+        return
+    columns = (
+        SpinnerColumn(),
+        TextColumn("{task.description}"),
+        BarColumn(),
+        TimeRemainingColumn(),
+    )
+    with Progress(*columns, console=console, transient=True) as bar:
+        task = bar.add_task(text, total=None)
+        yield lambda done, of: bar.update(task, completed=done, total=of)
 
 
 @contextmanager

@@ -1,5 +1,18 @@
-"""How good a release is: a model trained on it, beside one trained on real rows."""
+"""How good a release is: a model trained on it, beside one trained on real rows.
 
-from capemix.evaluate.score import MODELS, Score, preparation_of, train_and_test
+    from capemix.evaluate import Classifier, preparation_of, train_and_test
+    from capemix.release import read_release
 
-__all__ = ["MODELS", "Score", "preparation_of", "train_and_test"]
+    saved = read_release("release")
+    how = preparation_of(saved.manifest["plan"])
+    score = train_and_test(saved.rows, real_rows, how, model="logreg", prepared=True)
+    score.accuracy, score.per_class, score.confusion
+
+``model`` is logreg, forest, cnn, or a `Classifier` with its settings: for the paper's CNN these are
+epochs, learning rate, device and how many seeds; it needs torch and images of 28 x 28.
+"""
+
+from capemix.evaluate.classifiers import MODELS, Classifier
+from capemix.evaluate.score import Score, preparation_of, recoded, train_and_test
+
+__all__ = ["MODELS", "Classifier", "Score", "preparation_of", "recoded", "train_and_test"]

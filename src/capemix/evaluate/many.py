@@ -11,8 +11,10 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
+import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor
 from torch.nn import functional
@@ -150,6 +152,40 @@ def predict(cnns: ManyCNNs, images: Tensor, *, at_once: int = 500) -> Tensor:
     return torch.cat([cnns(part).argmax(2) for part in parts], dim=1)
 
 
+def train_and_predict(
+    train: npt.NDArray[Any],
+    labels: npt.NDArray[np.int64],
+    test: npt.NDArray[Any],
+    seeds: Sequence[int],
+    training: Training,
+    device: torch.device,
+    progress: Progress | None = None,
+) -> npt.NDArray[np.int64]:
+    """Each seed's classes of ``test``, after training on the same rows: (seeds, rows)."""
+    rows = torch.tensor(train, dtype=torch.float32, device=device)
+    truth = torch.tensor(labels, device=device)
+    unseen = torch.tensor(test, dtype=torch.float32, device=device)
+    at_once = models_that_fit(len(rows), rows.shape[1], device)
+    found: list[Tensor] = []
+    for start in range(0, len(seeds), at_once):
+        group = seeds[start : start + at_once]
+
+        def report(epoch: int, _of: int, before: int = start, models: int = len(group)) -> None:
+            if progress is not None:  # in epochs of single models, so that the time left is even
+                done = before * training.epochs + epoch * models
+                progress(done, len(seeds) * training.epochs)
+
+        cnns = train_many(
+            rows.expand(len(group), -1, -1),
+            truth.expand(len(group), -1),
+            group,
+            training,
+            report,
+        )
+        found.append(predict(cnns, unseen).cpu())
+    return torch.cat(found).numpy()
+
+
 class _Step:
     """A step of every model on its next batch, with all that it reads at fixed addresses."""
 
@@ -210,7 +246,8 @@ class _Step:
 def _order_seed(seeds: Sequence[int], device: torch.device) -> int:
     """Of orders and dropout; on a CPU, where weights come from the same generator, not theirs."""
     apart = 2**62 if device.type == "cpu" else 0
-    return (apart + sum(seed * 1_000_003**k for k, seed in enumerate(seeds))) % 2**63
+    mixed: int = sum(seed * 1_000_003**k for k, seed in enumerate(seeds))
+    return (apart + mixed) % 2**63
 
 
 @contextmanager

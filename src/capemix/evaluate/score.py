@@ -6,7 +6,7 @@ owner's own, and never enter a release folder.
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -14,22 +14,50 @@ import numpy.typing as npt
 
 from capemix.data.rows import LabeledRows
 from capemix.errors import InputError
+from capemix.evaluate.classifiers import Classifier, Progress
 from capemix.prepare.rows import Preparation
 from capemix.prepare.steps import PublicMap, SiteZScore
-
-MODELS = ("logreg", "forest")
 
 
 @dataclass(frozen=True)
 class Score:
-    """Test accuracy, per class too, and the confusion matrix (true class by predicted class)."""
+    """Test accuracy, per class too, and the confusion matrix (true class by predicted class).
+
+    Of several seeds: ``accuracies`` has each, ``accuracy`` and ``per_class`` are means, and the
+    confusion matrix counts them all.
+    """
 
     accuracy: float
     per_class: tuple[float | None, ...]
     confusion: tuple[tuple[int, ...], ...]
+    accuracies: tuple[float, ...]
+
+    @classmethod
+    def of(
+        cls, truth: npt.NDArray[np.int64], predicted: npt.NDArray[np.int64], classes: int
+    ) -> Score:
+        """Of predictions (seeds, rows)."""
+        confusion = np.zeros((classes, classes), dtype=np.int64)
+        for found in predicted:
+            np.add.at(confusion, (truth, found), 1)
+        accuracies = (predicted == truth).mean(axis=1)
+        return cls(
+            accuracy=float(accuracies.mean()),
+            per_class=tuple(
+                float(hits / total) if total else None
+                for hits, total in zip(confusion.diagonal(), confusion.sum(axis=1), strict=True)
+            ),
+            confusion=tuple(tuple(int(n) for n in row) for row in confusion),
+            accuracies=tuple(accuracies.tolist()),
+        )
+
+    @property
+    def spread(self) -> float | None:
+        """The deviation between seeds; None of a single one."""
+        return float(np.std(self.accuracies, ddof=1)) if len(self.accuracies) > 1 else None
 
     def as_json(self) -> dict[str, Any]:
-        return asdict(self)
+        return asdict(self) | {"spread": self.spread}
 
 
 def preparation_of(plan: dict[str, Any]) -> Preparation:
@@ -48,14 +76,15 @@ def train_and_test(
     test: LabeledRows,
     preparation: Preparation,
     *,
-    model: str = "logreg",
+    model: Classifier | str = "logreg",
     prepared: bool = False,
+    progress: Progress | None = None,
 ) -> Score:
     """Train ``model`` on ``train``, score it on ``test``.
 
     Test rows go through the release's own preparation (normalise, clip), since synthetic rows did.
     ``prepared``: the training rows are a release's; they are mapped but not clipped again (their
-    noise may exceed the clip norm).
+    noise may exceed the clip norm). Test rows of classes that ``train`` does not have are left out.
     """
     if train.width != test.width:
         raise InputError(
@@ -64,25 +93,27 @@ def train_and_test(
             value=test.width,
             fix="test on rows with the same columns",
         )
-    codes = _codes_of(test, train.classes)
-    known = codes >= 0
-    if not known.any():
+    known = recoded(test, train.classes)
+    if not len(known):
         raise InputError("--test", "has none of the release's classes", fix="test on other rows")
-    fitted = _classifier(model)
-    fitted.fit(_inputs(train, preparation, prepared), train.labels)
-    predicted = fitted.predict(_inputs(test, preparation, prepared=False))[known]
-    truth = codes[known]
-    confusion = np.zeros((len(train.classes), len(train.classes)), dtype=np.int64)
-    np.add.at(confusion, (truth, predicted), 1)
-    totals = confusion.sum(axis=1)
-    return Score(
-        accuracy=float((truth == predicted).mean()),
-        per_class=tuple(
-            float(hits / total) if total else None
-            for hits, total in zip(confusion.diagonal(), totals, strict=True)
-        ),
-        confusion=tuple(tuple(int(n) for n in row) for row in confusion),
+    predicted = (Classifier(model) if isinstance(model, str) else model).predictions(
+        _inputs(train, preparation, prepared),
+        train.labels,
+        _inputs(known, preparation, prepared=False),
+        image_shape=train.image_shape,
+        progress=progress,
     )
+    return Score.of(known.labels, predicted, len(train.classes))
+
+
+def recoded(rows: LabeledRows, classes: tuple[str | int, ...]) -> LabeledRows:
+    """The rows whose class is among ``classes``, with labels that are positions there."""
+    if rows.classes == classes:
+        return rows
+    position = {name: code for code, name in enumerate(classes)}
+    codes = np.array([position.get(name, -1) for name in rows.classes], dtype=np.int64)[rows.labels]
+    known = rows.take(codes >= 0)
+    return replace(known, labels=codes[codes >= 0], classes=classes)
 
 
 def _inputs(rows: LabeledRows, preparation: Preparation, prepared: bool) -> npt.NDArray[np.float64]:
@@ -92,26 +123,3 @@ def _inputs(rows: LabeledRows, preparation: Preparation, prepared: bool) -> npt.
         how = preparation.normalise
         return (rows.features.astype(np.float64) - how.shift) / how.scale
     return preparation.apply(rows.features)
-
-
-def _codes_of(rows: LabeledRows, classes: tuple[str | int, ...]) -> npt.NDArray[np.int64]:
-    """The rows' labels as positions in ``classes``; -1 for a class that is not among them."""
-    position = {name: code for code, name in enumerate(classes)}
-    mapping = np.array([position.get(name, -1) for name in rows.classes], dtype=np.int64)
-    return np.asarray(mapping[rows.labels])
-
-
-def _classifier(model: str) -> Any:
-    if model == "logreg":
-        from sklearn.linear_model import LogisticRegression
-        from sklearn.pipeline import make_pipeline
-        from sklearn.preprocessing import StandardScaler
-
-        return make_pipeline(
-            StandardScaler(with_std=False), LogisticRegression(max_iter=1000, tol=1e-3)
-        )
-    if model == "forest":
-        from sklearn.ensemble import RandomForestClassifier
-
-        return RandomForestClassifier(200, random_state=0, n_jobs=-1)
-    raise InputError("--model", "is unknown", value=model, fix=f"use one of {', '.join(MODELS)}")

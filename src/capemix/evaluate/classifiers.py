@@ -1,0 +1,150 @@
+"""The models that are trained on a release, and what each needs to know."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from capemix.errors import InputError
+
+MODELS: Final = ("logreg", "forest", "cnn")
+_BATCH: Final = 128
+
+Progress = Callable[[int, int], None]
+"""Called with how many epochs are done, and how many there are."""
+
+Inputs = npt.NDArray[np.float64]
+Codes = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Classifier:
+    """A model by name: logreg, forest, or cnn.
+
+    The CNN is the paper's. The paper trains it with Adam at 1e-5 for 100 epochs; here the defaults
+    are 1e-3 and 20, which a CPU can do: a choice made once, on no test rows. ``seeds`` models are
+    trained, each from its own seed (logistic regression has none); ``device`` is cpu or cuda.
+    """
+
+    name: str = "logreg"
+    seeds: int = 1
+    epochs: int = 20
+    learning_rate: float = 1e-3
+    device: str = "cpu"
+
+    def __post_init__(self) -> None:
+        if self.name not in MODELS:
+            raise InputError(
+                "--model", "is unknown", value=self.name, fix=f"use one of {', '.join(MODELS)}"
+            )
+        if self.seeds < 1:
+            raise InputError("--seeds", "must be at least 1", value=self.seeds, fix="try 3")
+        if self.name == "logreg" and self.seeds > 1:
+            raise InputError(
+                "--seeds",
+                "has no meaning for logreg, which draws nothing",
+                value=self.seeds,
+                fix="leave it out",
+            )
+
+    def as_json(self) -> dict[str, Any]:
+        """What was trained, and how."""
+        if self.name != "cnn":
+            return {"model": self.name, "seeds": self.seeds}
+        return {
+            "model": self.name,
+            "seeds": self.seeds,
+            "epochs": self.epochs,
+            "learning_rate": self.learning_rate,
+        }
+
+    def predictions(
+        self,
+        train: Inputs,
+        labels: Codes,
+        test: Inputs,
+        *,
+        image_shape: tuple[int, int] | None = None,
+        progress: Progress | None = None,
+    ) -> Codes:
+        """The class of every test row, by each of the ``seeds`` models: (seeds, rows)."""
+        if self.name == "cnn":
+            return self._by_cnns(train, labels, test, image_shape, progress)
+        if len(np.unique(labels)) < 2:
+            raise InputError(
+                "rows to train on", "are all of one class", fix="give rows of two classes or more"
+            )
+        return np.stack([self._by_sklearn(seed, train, labels, test) for seed in range(self.seeds)])
+
+    def _by_sklearn(self, seed: int, train: Inputs, labels: Codes, test: Inputs) -> Codes:
+        from sklearn.exceptions import ConvergenceWarning
+
+        fitted = _linear() if self.name == "logreg" else _forest(seed)
+        with warnings.catch_warnings():
+            # Noisy rows can keep a fit from settling; where it stands then is what is scored.
+            warnings.simplefilter("ignore", ConvergenceWarning)
+            fitted.fit(train, labels)
+        return np.asarray(fitted.predict(test), dtype=np.int64)
+
+    def _by_cnns(
+        self,
+        train: Inputs,
+        labels: Codes,
+        test: Inputs,
+        image_shape: tuple[int, int] | None,
+        progress: Progress | None,
+    ) -> Codes:
+        height, width = image_shape or (1, train.shape[1])
+        if (height, width) not in ((28, 28), (1, 784)):
+            raise InputError(
+                "--model cnn",
+                "is for images of 28 x 28",
+                value=f"{height} x {width}",
+                fix="use --model logreg or forest",
+            )
+        if labels.max(initial=0) > 9:
+            raise InputError(
+                "--model cnn",
+                "has 10 outputs, one a class",
+                value=f"{labels.max() + 1} classes",
+                fix="use --model logreg or forest",
+            )
+        many = _trainer()
+        how = many.Training(self.epochs, self.learning_rate, min(_BATCH, len(train)))
+        device = many.device_named(self.device)
+        return np.asarray(
+            many.train_and_predict(train, labels, test, range(self.seeds), how, device, progress)
+        )
+
+
+def _trainer() -> Any:
+    try:
+        from capemix.evaluate import many
+    except ModuleNotFoundError as error:
+        if error.name != "torch":
+            raise
+        raise InputError(
+            "--model cnn", "needs torch", fix="install it: pip install 'capemix[torch]'"
+        ) from error
+    return many
+
+
+def _linear() -> Any:
+    from sklearn.linear_model import LogisticRegression
+    from sklearn.pipeline import make_pipeline
+    from sklearn.preprocessing import StandardScaler
+
+    return make_pipeline(
+        StandardScaler(with_std=False), LogisticRegression(max_iter=1000, tol=1e-3)
+    )
+
+
+def _forest(seed: int) -> Any:
+    from sklearn.ensemble import RandomForestClassifier
+
+    return RandomForestClassifier(200, random_state=seed, n_jobs=-1)

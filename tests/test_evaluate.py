@@ -1,0 +1,187 @@
+"""What a release is worth: accuracy, by class, confusion, beside the same model on real rows."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from capemix.api import labeled_rows
+from capemix.data import load_dataset
+from capemix.errors import InputError
+from capemix.evaluate import Classifier, Score, recoded, train_and_test
+from capemix.prepare.rows import Preparation
+from capemix.prepare.steps import PublicMap
+from conftest import Capemix
+
+
+@pytest.fixture(scope="module")
+def digits_release(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    from capemix.api import release_of
+    from capemix.randomness.source import SeededSource
+
+    train, _ = load_dataset("digits")
+    release = release_of(
+        train,
+        epsilon=10.0,
+        class_sizes=tuple(train.class_counts().tolist()),
+        source=SeededSource(0),
+        clip=4.0,
+        normalise=PublicMap.of_range(0, 16),
+        samples=300,
+    )
+    return release.save(tmp_path_factory.mktemp("digits") / "release")
+
+
+def bars(path: Path, rows: int, *, classes: int = 4, side: int = 28, seed: int = 0) -> Path:
+    """An array file of images with a bar whose place is the class."""
+    rng = np.random.default_rng(seed)
+    labels = np.arange(rows) % classes
+    images = rng.uniform(0, 0.3, (rows, side, side))
+    for row, label in enumerate(labels):
+        images[row, 2 * label + 3 : 2 * label + 6] = 1.0
+    np.savez(path, X=images, y=labels)
+    return path
+
+
+# -- the command -----------------------------------------------------------------------------------
+
+
+def test_the_scores_agree_with_the_confusion_matrix(capemix: Capemix, digits_release: Path) -> None:
+    found = capemix("evaluate", digits_release, "--json").json
+    assert found["model"] == "logreg"
+    assert found["public_rows"] is True
+    _, test = load_dataset("digits")
+    for kind in ("synthetic", "real"):
+        confusion = np.array(found[kind]["confusion"])
+        assert confusion.sum(axis=1).tolist() == test.class_counts().tolist()
+        assert found[kind]["accuracy"] == pytest.approx(np.trace(confusion) / len(test))
+        by_class = confusion.diagonal() / confusion.sum(axis=1)
+        assert found[kind]["per_class"] == pytest.approx(by_class.tolist())
+        assert found[kind]["accuracies"] == [found[kind]["accuracy"]]
+        assert found[kind]["spread"] is None
+    assert found["ratio"] == pytest.approx(
+        found["synthetic"]["accuracy"] / found["real"]["accuracy"]
+    )
+    alone = capemix("evaluate", digits_release, "--no-compare", "--json").json
+    assert alone["real"] is None
+    assert alone["synthetic"] == found["synthetic"]
+
+
+def test_the_terminal_shows_both_confusion_matrices(capemix: Capemix, digits_release: Path) -> None:
+    shown = capemix("evaluate", digits_release).out
+    for words in ("trained on real rows", "accuracy by class", "release: true class", "real rows:"):
+        assert words in shown
+    assert "keep them to yourself" not in shown
+
+
+def test_several_seeds_give_a_spread(capemix: Capemix, digits_release: Path) -> None:
+    words = ["--model", "forest", "--seeds", 2, "--no-compare"]
+    found = capemix("evaluate", digits_release, *words, "--json").json["synthetic"]
+    assert len(found["accuracies"]) == 2
+    assert found["accuracy"] == pytest.approx(np.mean(found["accuracies"]))
+    assert found["spread"] == pytest.approx(np.std(found["accuracies"], ddof=1))
+    assert np.sum(found["confusion"]) == 2 * 355
+    assert "2 seeds" in capemix("evaluate", digits_release, *words).out
+
+
+def test_the_cnn_learns_from_a_release_of_images(capemix: Capemix, tmp_path: Path) -> None:
+    train, test = bars(tmp_path / "train.npz", 240), bars(tmp_path / "test.npz", 60, seed=1)
+    out = tmp_path / "release"
+    made = capemix(
+        *("synth", "--data", train, "--public-range", "0,1", "--epsilon", "inf"),
+        *("--mixture", 2, "--samples", 120, "--out", out, "--json"),
+    )
+    assert made.code == 0, made.err
+    words = ["--model", "cnn", "--epochs", 4, "--learning-rate", 3e-3, "--test", test]
+    ran = capemix("evaluate", out, *words, "--train", train, "--json")
+    assert ran.code == 0, ran.err
+    assert (ran.json["epochs"], ran.json["learning_rate"]) == (4, 3e-3)
+    assert ran.json["synthetic"]["accuracy"] > 0.5
+    assert ran.json["real"]["accuracy"] > 0.5
+    assert ran.json["public_rows"] is False
+    said = capemix("evaluate", out, *words, "--no-compare", "--seeds", 2).out
+    assert "keep them to yourself" in said
+    assert "2 seeds" in said
+
+
+def test_a_file_is_not_public_because_the_other_rows_are(
+    capemix: Capemix, digits_release: Path, tmp_path: Path
+) -> None:
+    train, _ = load_dataset("digits")
+    np.savez(tmp_path / "own.npz", X=train.features.reshape(-1, 8, 8)[:200], y=train.labels[:200])
+    ran = capemix("evaluate", digits_release, "--train", tmp_path / "own.npz", "--json")
+    assert ran.code == 0, ran.err
+    assert ran.json["public_rows"] is False
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (["--model", "cnn"], "is for images of 28 x 28 (got 8 x 8)"),
+        (["--epochs", 3], "--epochs has no meaning for logreg"),
+        (["--model", "forest", "--device", "cuda"], "--device has no meaning for forest"),
+        (["--seeds", 3], "--seeds has no meaning for logreg"),
+        (["--model", "forest", "--seeds", 0], "--seeds must be at least 1"),
+    ],
+)
+def test_what_a_model_does_not_have_is_one_sentence(
+    capemix: Capemix, digits_release: Path, words: list[object], says: str
+) -> None:
+    ran = capemix("evaluate", digits_release, *words)
+    assert (ran.code, ran.out) == (2, "")
+    assert says in ran.err
+    assert ran.err.count("\n") == 1
+
+
+# -- the library -----------------------------------------------------------------------------------
+
+IDENTITY = Preparation(PublicMap(), 1e6)
+
+
+def test_classes_of_real_rows_are_matched_by_name() -> None:
+    rows = labeled_rows(np.eye(4), ["d", "b", "a", "x"])
+    kept = recoded(rows, ("a", "b", "c", "d"))
+    assert kept.labels.tolist() == [3, 1, 0]
+    assert np.array_equal(kept.features, np.eye(4)[:3])
+    assert recoded(kept, ("a", "b", "c", "d")) is kept
+
+
+def test_test_rows_of_unknown_classes_are_left_out() -> None:
+    train = labeled_rows([[0.0], [0.1], [5.0], [5.1]], ["a", "a", "c", "c"])
+    test = labeled_rows([[0.0], [5.0], [9.0]], ["a", "c", "z"])
+    score = train_and_test(train, test, IDENTITY)
+    assert score.confusion == ((1, 0), (0, 1))
+    with pytest.raises(InputError, match="none of the release's classes"):
+        train_and_test(train, labeled_rows([[0.0]], ["z"]), IDENTITY)
+    with pytest.raises(InputError, match="all of one class"):
+        train_and_test(train.take([0, 1]), test, IDENTITY)
+
+
+def test_a_score_of_several_seeds() -> None:
+    score = Score.of(np.array([0, 0, 1]), np.array([[0, 1, 1], [0, 0, 1]]), 3)
+    assert score.accuracies == pytest.approx((2 / 3, 1.0))
+    assert score.accuracy == pytest.approx(5 / 6)
+    assert score.per_class == (0.75, 1.0, None)
+    assert score.confusion == ((3, 1, 0), (0, 2, 0), (0, 0, 0))
+
+
+def test_the_cnn_refuses_what_it_cannot_take(monkeypatch: pytest.MonkeyPatch) -> None:
+    wide = np.zeros((12, 784))
+    with pytest.raises(InputError, match=r"28 x 28 \(got 1 x 100\)"):
+        Classifier("cnn").predictions(wide[:, :100], np.zeros(12, np.int64), wide[:, :100])
+    with pytest.raises(InputError, match=r"10 outputs.*12 classes"):
+        Classifier("cnn").predictions(wide, np.arange(12), wide)
+    with pytest.raises(InputError, match="--model is unknown"):
+        Classifier("svm")
+    for name in [name for name in sys.modules if name.startswith("capemix.evaluate.")]:
+        if name.rpartition(".")[2] in ("many", "cnn"):
+            monkeypatch.delitem(sys.modules, name)
+    import capemix.evaluate
+
+    monkeypatch.delattr(capemix.evaluate, "many", raising=False)
+    monkeypatch.setitem(sys.modules, "torch", None)
+    with pytest.raises(InputError, match=r"needs torch; install it: pip install 'capemix\[torch\]"):
+        Classifier("cnn").predictions(wide, np.zeros(12, np.int64), wide, image_shape=(28, 28))
