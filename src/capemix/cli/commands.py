@@ -10,6 +10,7 @@ import typer
 
 from capemix.cli import options as opt
 from capemix.cli.federate import federate
+from capemix.cli.frontier import frontier
 from capemix.cli.measure import measure
 from capemix.cli.site import keygen, site
 from capemix.cli.splits import splits
@@ -30,6 +31,7 @@ app = typer.Typer(
 
 federate.command()(measure)
 federate.command()(splits)
+app.command()(frontier)
 app.command()(keygen)
 app.add_typer(site, name="site")
 app.add_typer(federate, name="federate")
@@ -73,40 +75,19 @@ def account(
 
 
 @app.command()
-@opt.with_options(opt.Table, opt.Mixing)
+@opt.with_options(opt.Table, opt.Mixing, opt.Method)
 def synth(
     table: opt.Table,
     mixing: opt.Mixing,
+    method: opt.Method,
     context: typer.Context,
     epsilon: Annotated[float, typer.Option(help="The budget; inf for none.")],
     out: Annotated[Path, typer.Option(help="Folder to write: absent or empty.")],
-    synthesizer: opt.Synthesizer = "mixing",
-    scheme: Annotated[opt.SchemeName, typer.Option(help="Who adds noise.")] = "central",
-    form: opt.Form = "joint",
-    sites: opt.Sites = None,
-    accountant: opt.Accountant = "sound",
-    normalise: Annotated[
-        opt.NormaliseName | None,
-        typer.Option(
-            help="public, or site-zscore as the paper has it (not covered by a sound "
-            "guarantee) [default: site-zscore with --accountant paper].",
-            show_default=False,
-        ),
-    ] = None,
-    site_noise: opt.SiteNoise = None,
-    selection: opt.Selection = None,
-    relation: opt.Relation = None,
-    law: opt.Law = None,
-    label_noise: opt.LabelNoise = None,
-    peers: opt.Peers = None,
-    printed_theorem: opt.Printed = False,
-    projection: opt.Projection = None,
     json: opt.Json = False,
 ) -> None:
     """Rows in, a release with its guarantee out."""
     from capemix.api import release_of
     from capemix.cli.show import print_json, print_release, row_progress, spinner
-    from capemix.prepare.steps import SiteZScore
     from capemix.randomness.source import SeededSource, SystemSource
     from capemix.release import check_output
 
@@ -114,41 +95,16 @@ def synth(
         raise InputError("--epsilon", "must be above 0", value=epsilon, fix="give a budget, or inf")
     check_output(out)
     loaded = table.load()
-    parts = [loaded.train] if scheme == "central" else table.deal(loaded, sites)
-    if normalise is None:
-        paper = accountant == "paper" and mixing.public_range is None
-        normalise = "site-zscore" if paper else "public"
-    how = SiteZScore() if normalise == "site-zscore" else mixing.public_map(loaded)
-    recordwise = synthesizer in ("random-projection", "local-perturbation")
+    parts = method.parts(table, loaded)
     seed = table.test_seed
-    asked = {
-        **mixing.asked(loaded.train.width, how),
-        "scheme": scheme,
-        "form": form,
-        "accountant": accountant,
-        "site_noise": site_noise,
-        "selection": selection,
-        "relation": relation,
-        "law": law,
-        "label_noise": label_noise,
-        "peers": peers,
-        "printed_theorem": printed_theorem,
-    }
-    if recordwise:  # the rest has no meaning there: what was given is refused by name
-        kept = ("delta", "clip", "normalise", *opt.given(context))
-        asked = {name: asked[name] for name in asked if name in kept}
-    rows = len(loaded.train) if recordwise else mixing.samples * len(parts)
-    sizes = None if recordwise and table.class_sizes is None else table.sizes(loaded)
+    rows = len(loaded.train) if method.recordwise else mixing.samples * len(parts)
     with row_progress(rows, quiet=json) as progress:
         release = release_of(
             parts,
             epsilon=epsilon,
-            class_sizes=sizes,
-            synthesizer=synthesizer,
-            projection=projection,
             source=SystemSource() if seed is None else SeededSource(seed),
             progress=progress,
-            **asked,
+            **method.asked(table, mixing, loaded, opt.given(context)),
         )
     with spinner("writing the release", quiet=json):
         folder = release.save(out)

@@ -252,6 +252,66 @@ class Table:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Method:
+    """Who adds noise, how it is counted, and what the baselines have of their own."""
+
+    synthesizer: Synthesizer = "mixing"
+    scheme: Annotated[SchemeName, typer.Option(help="Who adds noise.")] = "central"
+    form: Form = "joint"
+    sites: Sites = None
+    accountant: Accountant = "sound"
+    normalise: Annotated[
+        NormaliseName | None,
+        typer.Option(
+            help="public, or site-zscore as the paper has it (not covered by a sound "
+            "guarantee) [default: site-zscore with --accountant paper].",
+            show_default=False,
+        ),
+    ] = None
+    site_noise: SiteNoise = None
+    selection: Selection = None
+    relation: Relation = None
+    law: Law = None
+    label_noise: LabelNoise = None
+    peers: Peers = None
+    printed_theorem: Printed = False
+    projection: Projection = None
+
+    @property
+    def recordwise(self) -> bool:
+        return self.synthesizer in ("random-projection", "local-perturbation")
+
+    def parts(self, table: Table, loaded: Loaded) -> list[LabeledRows]:
+        """Each site's rows; all of them together for one curator."""
+        return [loaded.train] if self.scheme == "central" else table.deal(loaded, self.sites)
+
+    def asked(
+        self, table: Table, mixing: Mixing, loaded: Loaded, typed: list[str]
+    ) -> dict[str, Any]:
+        """In the words of `capemix.api.release_of`; ``typed`` are the options that were given."""
+        from capemix.prepare.steps import SiteZScore
+
+        paper = self.accountant == "paper" and mixing.public_range is None
+        kind = self.normalise or ("site-zscore" if paper else "public")
+        how = SiteZScore() if kind == "site-zscore" else mixing.public_map(loaded)
+        own = (
+            *("scheme", "form", "accountant", "site_noise", "selection", "relation", "law"),
+            *("label_noise", "peers", "printed_theorem"),
+        )
+        asked = mixing.asked(loaded.train.width, how) | {name: getattr(self, name) for name in own}
+        sizes = table.sizes(loaded)
+        if self.recordwise:  # the rest has no meaning there: what was given is refused by name
+            kept = ("delta", "clip", "normalise", *typed)
+            asked = {name: asked[name] for name in asked if name in kept}
+            sizes = None if table.class_sizes is None else sizes
+        return asked | {
+            "class_sizes": sizes,
+            "synthesizer": self.synthesizer,
+            "projection": self.projection,
+        }
+
+
+@dataclass(frozen=True, kw_only=True)
 class Trained:
     """The model that is trained, on synthetic rows and on real ones."""
 

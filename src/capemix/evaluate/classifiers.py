@@ -28,7 +28,8 @@ class Classifier:
 
     The CNN is the paper's. The paper trains it with Adam at 1e-5 for 100 epochs; here the defaults
     are 1e-3 and 20, which a CPU can do: a choice made once, on no test rows. ``seeds`` models are
-    trained, each from its own seed (logistic regression has none); ``device`` is cpu or cuda.
+    trained, each from its own seed from ``seed`` on (logistic regression has none); ``device`` is
+    cpu or cuda.
     """
 
     name: str = "logreg"
@@ -36,6 +37,7 @@ class Classifier:
     epochs: int = 20
     learning_rate: float = 1e-3
     device: str = "cpu"
+    seed: int = 0
 
     def __post_init__(self) -> None:
         if self.name not in MODELS:
@@ -63,6 +65,10 @@ class Classifier:
             "learning_rate": self.learning_rate,
         }
 
+    @property
+    def _own_seeds(self) -> range:
+        return range(self.seed, self.seed + self.seeds)
+
     def predictions(
         self,
         train: Inputs,
@@ -79,7 +85,7 @@ class Classifier:
             raise InputError(
                 "rows to train on", "are all of one class", fix="give rows of two classes or more"
             )
-        return np.stack([self._by_sklearn(seed, train, labels, test) for seed in range(self.seeds)])
+        return np.stack([self._by_sklearn(seed, train, labels, test) for seed in self._own_seeds])
 
     def _by_sklearn(self, seed: int, train: Inputs, labels: Codes, test: Inputs) -> Codes:
         from sklearn.exceptions import ConvergenceWarning
@@ -118,7 +124,7 @@ class Classifier:
         how = many.Training(self.epochs, self.learning_rate, min(_BATCH, len(train)))
         device = many.device_named(self.device)
         return np.asarray(
-            many.train_and_predict(train, labels, test, range(self.seeds), how, device, progress)
+            many.train_and_predict(train, labels, test, self._own_seeds, how, device, progress)
         )
 
 
