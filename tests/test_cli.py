@@ -480,7 +480,7 @@ def test_data_lists_and_describes(capemix: Capemix, tmp_path: Path) -> None:
 
 
 def test_every_command_explains_itself_and_has_json(capemix: Capemix) -> None:
-    for name in ("synth", "account", "calibrate", "evaluate", "data", "bench"):
+    for name in ("synth", "account", "calibrate", "evaluate", "frontier", "data", "bench"):
         ran = capemix(name, "--help")
         assert ran.code == 0
         assert "--json" in ran.out

@@ -1,4 +1,4 @@
-"""Utility against epsilon, with theta's line and the bracket."""
+"""Utility against epsilon, with theta's line and the bracket around the least epsilon."""
 
 from __future__ import annotations
 
@@ -32,7 +32,8 @@ def draw(frontier: Frontier, title: str, path: Path) -> None:
         axis = figure.subplots()
         axis.set_xscale("log")
         if frontier.below is not None and frontier.reached is not None:
-            axis.axvspan(frontier.below, frontier.reached, color=_GREY, alpha=0.25, lw=0)
+            bracket = {"color": _GREY, "alpha": 0.25, "lw": 0, "label": "bracket"}
+            axis.axvspan(frontier.below, frontier.reached, **bracket)
         axis.axhline(frontier.real, color=_REAL, lw=1.2)
         axis.axhline(frontier.target, color=_REAL, lw=1.2, ls="--")
         theta = f"θ = {frontier.theta:g} of it"
