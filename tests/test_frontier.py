@@ -10,8 +10,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from capemix.data import load_dataset
 from capemix.errors import InputError
-from capemix.frontier import Point, Trials, most_points, search
+from capemix.evaluate import Classifier
+from capemix.frontier import Point, Task, Trials, most_points, search
+from capemix.prepare.rows import Preparation
+from capemix.prepare.steps import PublicMap
 from conftest import Capemix
 
 QUICK: list[object] = ["--samples", 100, "--seeds", 2, "--from", 0.1, "--to", 8, "--within", 2]
@@ -77,6 +81,35 @@ def test_what_chance_could_have_done() -> None:
     assert not Point(1.0, (0.5, 0.52, 0.48)).beyond_chance(0.51)
     assert not Point(1.0, (0.5,)).beyond_chance(0.9)  # one seed tells nothing of its spread
     assert Point(1.0, (0.5,)).spread is None
+
+
+def test_progress_counts_trials_and_never_runs_back(tmp_path: Path) -> None:
+    train, test = load_dataset("digits")
+    task = Task(
+        sites=[train],
+        real=train,
+        test=test,
+        preparation=Preparation(PublicMap.of_range(0, 16), 4.0),
+        classifier=Classifier("forest"),
+        asked={"class_sizes": tuple(train.class_counts().tolist()), "samples": 50, "mixture": 4},
+    )
+    told: list[tuple[float, float]] = []
+
+    class Quick(Trials):
+        def real(self, seed: int, score: object) -> float:  # noqa: ARG002
+            return 0.9
+
+    found = task.find(
+        Quick(tmp_path / "trials.csv", {}),
+        theta=0.01,
+        low=5,
+        high=20,
+        within=1.5,
+        seeds=[0],
+        progress=lambda done, of: told.append((done, of)),
+    )
+    assert found.reached == 5
+    assert told == [(1, 5), (2, 5), (3, 5)]  # real rows, the two ends; two more were possible
 
 
 # -- trials on file --------------------------------------------------------------------------------

@@ -26,7 +26,7 @@ import numpy as np
 from capemix.api import release_of
 from capemix.data.rows import LabeledRows
 from capemix.errors import InputError
-from capemix.evaluate import Classifier, train_and_test
+from capemix.evaluate import Classifier, Progress, train_and_test
 from capemix.prepare.rows import Preparation
 from capemix.randomness.source import SeededSource
 
@@ -221,31 +221,44 @@ class Task:
         high: float,
         within: float = 1.1,
         seeds: Sequence[int] = (0, 1, 2),
-        progress: Callable[[int, int], None] | None = None,
+        progress: Callable[[float, float], None] | None = None,
     ) -> Frontier:
-        """The least epsilon, by `search`; a seed decides a release's noise and its model."""
+        """The least epsilon, by `search`; a seed decides a release's noise and its model, the same
+        at every epsilon. ``progress`` is told how many trials are done, and how many may come."""
         _check(theta, low, high, within, seeds)
-        done, most = 0, most_points(low, high, within) * len(seeds)
+        draws = seeds[:1] if self.classifier.name == "logreg" else seeds
+        most = len(draws) + most_points(low, high, within) * len(seeds)
+        done = 0
+
+        def tell(epoch: int, epochs: int) -> None:
+            if progress is not None:
+                progress(done + epoch / epochs, most)
+
+        def counted(utility: float) -> float:
+            nonlocal done
+            done += 1
+            tell(0, 1)
+            return utility
 
         def measure(epsilon: float) -> Point:
-            nonlocal done
-            utilities = []
-            for seed in seeds:
-                utilities.append(
-                    trials.synthetic(epsilon, seed, partial(self.utility, epsilon, seed))
-                )
-                done += 1
-                if progress is not None:
-                    progress(done, most)
-            return Point(epsilon, tuple(utilities))
+            return Point(
+                epsilon,
+                tuple(
+                    counted(
+                        trials.synthetic(epsilon, seed, partial(self.utility, epsilon, seed, tell))
+                    )
+                    for seed in seeds
+                ),
+            )
 
-        draws = seeds[:1] if self.classifier.name == "logreg" else seeds
-        real = [trials.real(seed, partial(self.real_utility, seed)) for seed in draws]
+        real = [
+            counted(trials.real(seed, partial(self.real_utility, seed, tell))) for seed in draws
+        ]
         return search(
             measure, theta=theta, real=statistics.fmean(real), low=low, high=high, within=within
         )
 
-    def utility(self, epsilon: float, seed: int) -> float:
+    def utility(self, epsilon: float, seed: int, progress: Progress | None = None) -> float:
         """Accuracy on test rows after training on one release."""
         release = release_of(
             list(self.sites), epsilon=epsilon, source=SeededSource(seed), **dict(self.asked)
@@ -253,15 +266,22 @@ class Task:
         rows = replace(
             self.real, features=release.features.astype(np.float64), labels=release.labels
         )
-        return self._trained(rows, seed, prepared=True)
+        return self._trained(rows, seed, progress, prepared=True)
 
-    def real_utility(self, seed: int) -> float:
-        return self._trained(self.real, seed, prepared=False)
+    def real_utility(self, seed: int, progress: Progress | None = None) -> float:
+        """Accuracy on test rows after training on the real rows."""
+        return self._trained(self.real, seed, progress, prepared=False)
 
-    def _trained(self, rows: LabeledRows, seed: int, *, prepared: bool) -> float:
-        model = replace(self.classifier, seed=seed)
+    def _trained(
+        self, rows: LabeledRows, seed: int, progress: Progress | None, *, prepared: bool
+    ) -> float:
         return train_and_test(
-            rows, self.test, self.preparation, model=model, prepared=prepared
+            rows,
+            self.test,
+            self.preparation,
+            model=replace(self.classifier, seed=seed),
+            prepared=prepared,
+            progress=progress,
         ).accuracy
 
 

@@ -207,8 +207,8 @@ def row_progress(total: int, *, quiet: bool) -> Iterator[Callable[[int], None] |
 
 
 @contextmanager
-def epoch_progress(text: str, *, quiet: bool) -> Iterator[Callable[[int, int], None] | None]:
-    """A bar with the time left, once epochs are told; a spinner until then."""
+def epoch_progress(text: str, *, quiet: bool) -> Iterator[Callable[[float, float], None] | None]:
+    """A bar with the time left, once what is done is told; a spinner until then."""
     console = Console(stderr=True)
     if quiet or not console.is_terminal:
         yield None

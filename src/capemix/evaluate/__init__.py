@@ -12,7 +12,15 @@
 epochs, learning rate, device and how many seeds; it needs torch and images of 28 x 28.
 """
 
-from capemix.evaluate.classifiers import MODELS, Classifier
+from capemix.evaluate.classifiers import MODELS, Classifier, Progress
 from capemix.evaluate.score import Score, preparation_of, recoded, train_and_test
 
-__all__ = ["MODELS", "Classifier", "Score", "preparation_of", "recoded", "train_and_test"]
+__all__ = [
+    "MODELS",
+    "Classifier",
+    "Progress",
+    "Score",
+    "preparation_of",
+    "recoded",
+    "train_and_test",
+]

@@ -32,8 +32,8 @@ def draw(frontier: Frontier, title: str, path: Path) -> None:
         axis = figure.subplots()
         axis.set_xscale("log")
         if frontier.below is not None and frontier.reached is not None:
-            bracket = {"color": _GREY, "alpha": 0.25, "lw": 0, "label": "bracket"}
-            axis.axvspan(frontier.below, frontier.reached, **bracket)
+            bracket = (frontier.below, frontier.reached)
+            axis.axvspan(*bracket, color=_GREY, alpha=0.25, lw=0, label="bracket")
         axis.axhline(frontier.real, color=_REAL, lw=1.2)
         axis.axhline(frontier.target, color=_REAL, lw=1.2, ls="--")
         theta = f"θ = {frontier.theta:g} of it"
