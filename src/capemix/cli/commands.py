@@ -11,6 +11,7 @@ import typer
 from capemix.cli import options as opt
 from capemix.cli.federate import federate
 from capemix.cli.measure import measure
+from capemix.cli.reproduce import reproduce
 from capemix.cli.site import keygen, site
 from capemix.cli.splits import splits
 from capemix.errors import InputError
@@ -31,6 +32,7 @@ app = typer.Typer(
 federate.command()(measure)
 federate.command()(splits)
 app.command()(keygen)
+app.command()(reproduce)
 app.add_typer(site, name="site")
 app.add_typer(federate, name="federate")
 
