@@ -40,7 +40,9 @@ def reproduce(
         DatasetName | None,
         typer.Option(help="Only this one [default: both].", show_default=False),
     ] = None,
-    device: Annotated[DeviceName, typer.Option(help="Where to train.")] = "cuda",
+    device: Annotated[
+        DeviceName, typer.Option(help="Where to train; the CPU with --quick.")
+    ] = "cuda",
     seeds: Annotated[int, typer.Option(help="Models for each cell.", min=1)] = 3,
     quick: Annotated[
         bool,
@@ -93,7 +95,7 @@ def _complexity(folder: Path, quick: bool) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     with spinner("measuring T, S, l and d", quiet=False):
         write_costs(folder / "complexity.csv", measured(repeats=1 if quick else 7))
-    typer.echo(f"written: {folder / 'complexity.csv'}; capemix reproduce report fits the exponents")
+    typer.echo(f"written: {folder / 'complexity.csv'}; the report fits the exponents")
 
 
 def _truth(folder: Path) -> None:
@@ -181,8 +183,7 @@ def settings_of(what: str, dataset: str | None, quick: bool) -> list[Setting]:
             raise InputError(
                 "--dataset", "must be mnist with --quick", value=dataset, fix="leave it out"
             )
-        shown = _SHOWN if what == "all" else (what,)
-        return [setting for name in shown for setting in slice_of(name)]
+        return list(slice_of(what))
     names = _ALL if what == "all" else (what,)
     kept = DATASETS if dataset is None else (dataset,)
     found = [s for name in names for s in TABLES[name]() if s.dataset in kept]
@@ -244,7 +245,7 @@ def show_beside(what: str, folder: Path, quick: bool) -> None:
             paper, printed = cell.paper, cell.paper.accuracy
             shown.add_row(
                 paper.dataset,
-                f"({paper.panel}) {paper.method}" if paper.panel else paper.method,
+                f"({paper.panel}) {paper.method.split()[0]}" if paper.panel else paper.method,
                 paper.epsilon,
                 paper.sites or "-",
                 paper.mixture or "4",
