@@ -117,7 +117,7 @@ def _outliers(every: Sequence[Compared]) -> str:
     theirs = f"{last.paper.accuracy}; panel (b), `l = 64`: {tail.paper.accuracy}"
     looked = f"""Seeds do not explain them, and the paper's own panel (b) speaks against them: in
 the figure above its panel (a) leaves the curve on which its panel (b) lies, and ours of both. A
-mixture of 512 rows of a class and an average over 640 are close to the class's mean, and must teach a
+mixture of 512 rows of a class and an average over 640 are close to its mean, and must teach a
 network nearly the same. In the paper the two are {apart:+.1f} points apart on FashionMNIST (panel
 (a), `l = 512`: {theirs}) and {same:+.1f} on MNIST; ours are
 {tail.ours.mean - last.ours.mean:+.1f} apart on FashionMNIST. No other training was tried for them:
