@@ -8,8 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-
-torch = pytest.importorskip("torch")
+import torch
 
 from capemix.accounting.gaussian import kept_probability
 from capemix.api import synthesize
@@ -193,7 +192,7 @@ def test_rows_are_the_seeds_and_no_two_settings_share_them() -> None:
 
 
 def test_every_setting_comes_back_from_its_text() -> None:
-    names = [field for field in Setting.__dataclass_fields__]
+    names = list(Setting.__dataclass_fields__)
     every = [setting for table in TABLES.values() for setting in table()]
     for setting in every:
         assert Setting.from_text(dict(zip(names, setting.text(), strict=True))) == setting
