@@ -188,6 +188,14 @@ def test_the_page_is_what_the_results_give() -> None:
     assert (ROOT / "docs" / "reproduction.md").read_text() == page_text(RESULTS, GOLDEN)
 
 
+def test_the_readme_counts_what_the_results_count() -> None:
+    runs = Runs.read(RESULTS / "runs.csv", PAPERS_TRAINING)
+    cells = compare.table1(runs, printed(GOLDEN, "table1"))
+    near, both = compare.within(c for c in cells if c.paper.epsilon == "inf")
+    readme = " ".join((ROOT / "README.md").read_text().split())
+    assert f"Without noise {near} of {both} cells of Table 1 are within 3 points" in readme
+
+
 def test_the_page_can_be_written_from_few_results(tmp_path: Path) -> None:
     pytest.importorskip("matplotlib")
     settings = [s for s in TABLES["noiseless"]() if s.mixture == 4]
@@ -417,6 +425,14 @@ def test_quick_shows_ours_beside_the_papers(
     again = capemix("reproduce", "table1", "--quick", "--out", tmp_path)
     assert again.code == 0
     assert len(trained.groups) == 12
+
+
+def test_the_cells_come_as_json(trained: Trained, tmp_path: Path, capemix: Capemix) -> None:
+    found = capemix("reproduce", "figure2", "--quick", "--out", tmp_path, "--json").json
+    assert found["left"] == 0
+    assert len(found["cells"]) == 6  # of the text's values, those at S = 5 and 50, inf and 10
+    assert {cell["paper"]["sites"] for cell in found["cells"]} == {"5", "50"}
+    assert len(trained.groups) == 8
 
 
 def test_a_time_limit_leaves_the_rest_for_later(

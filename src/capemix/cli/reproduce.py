@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
+from capemix.cli import options as opt
 from capemix.errors import InputError
 
 if TYPE_CHECKING:
@@ -61,17 +62,22 @@ def reproduce(
     seconds: Annotated[
         float, typer.Option(help="Stop before this many seconds have passed.")
     ] = float("inf"),
+    json: opt.Json = False,
 ) -> None:
     """The paper's tables run again, cell by cell beside its numbers."""
     folder = out or _default_folder(quick)
     if what == "report":
-        _report(folder)
+        _written(_report(folder), json)
     elif what == "complexity":
-        _complexity(folder, quick)
+        _written(_complexity(folder, quick, json), json)
     elif what == "truth":
-        _truth(folder)
+        _written(_truth(folder, json), json)
     else:
-        _train(what, folder, dataset, "cpu" if quick else device, seeds, quick, seconds)
+        if not json and quick:
+            _warn_quick()
+        where = "cpu" if quick else device
+        left = _train(what, folder, dataset, where, seeds, quick, seconds, json)
+        _show(what, folder, quick, left, json)
 
 
 def _default_folder(quick: bool) -> Path:
@@ -81,33 +87,42 @@ def _default_folder(quick: bool) -> Path:
     return in_tree if in_tree.is_dir() else Path("reproduction")
 
 
-def _report(folder: Path) -> None:
+def _written(path: Path, as_json: bool) -> None:
+    from capemix.cli.show import print_json
+
+    if as_json:
+        print_json({"written": str(path)})
+    else:
+        typer.echo(f"written: {path}")
+
+
+def _report(folder: Path) -> Path:
     from capemix.experiments.paper import GOLDEN
     from capemix.report.page import write_report
 
-    typer.echo(f"written: {write_report(folder, GOLDEN)}")
+    return write_report(folder, GOLDEN)
 
 
-def _complexity(folder: Path, quick: bool) -> None:
+def _complexity(folder: Path, quick: bool, quiet: bool) -> Path:
     from capemix.cli.show import spinner
     from capemix.experiments.complexity import measured, write_costs
 
     folder.mkdir(parents=True, exist_ok=True)
-    with spinner("measuring T, S, l and d", quiet=False):
+    with spinner("measuring T, S, l and d", quiet=quiet):
         write_costs(folder / "complexity.csv", measured(repeats=1 if quick else 7))
-    typer.echo(f"written: {folder / 'complexity.csv'}; the report fits the exponents")
+    return folder / "complexity.csv"
 
 
-def _truth(folder: Path) -> None:
+def _truth(folder: Path, quiet: bool) -> Path:
     from capemix.cli.show import spinner
     from capemix.experiments.noise import NoiseTable
     from capemix.experiments.truth import published_settings, write_truth
 
     noises = NoiseTable(folder / "noise.csv")
-    with spinner("accounting", quiet=False):
+    with spinner("accounting", quiet=quiet):
         noises.complete(setting for _, setting in published_settings())
         write_truth(folder / "truth.csv", noises)
-    typer.echo(f"written: {folder / 'truth.csv'}")
+    return folder / "truth.csv"
 
 
 def _train(
@@ -118,7 +133,9 @@ def _train(
     seeds: int,
     quick: bool,
     seconds: float,
-) -> None:
+    quiet: bool,
+) -> int:
+    """Train what has no result yet; returns how many models are left."""
     import time
 
     torch_or_refuse()
@@ -136,17 +153,12 @@ def _train(
     if quick:
         training = Training(epochs=brief.EPOCHS, learning_rate=brief.LEARNING_RATE)
         seeds = 1
-        typer.echo(
-            f"quick: MNIST, T = {brief.SAMPLES}, {brief.EPOCHS} epochs at"
-            f" {brief.LEARNING_RATE:g}, one seed. This is not the paper's training: it shows the"
-            " shape of a table, not its numbers."
-        )
     noises = NoiseTable(folder / "noise.csv")
-    with spinner("accounting for the noise", quiet=False):
+    with spinner("accounting for the noise", quiet=quiet):
         noises.complete(settings)
     cells = cells_of(settings, range(seeds))
     with _bar() as progress:
-        left = run_cells(
+        return run_cells(
             cells,
             noises,
             Results(folder / "runs.csv"),
@@ -155,9 +167,16 @@ def _train(
             until=until,
             progress=progress,
         )
-    show_beside(what, folder, quick)
-    if left:
-        typer.echo(f"{left} models left: run the same command again to go on.")
+
+
+def _warn_quick() -> None:
+    from capemix.experiments import quick as brief
+
+    typer.echo(
+        f"quick: MNIST, T = {brief.SAMPLES}, {brief.EPOCHS} epochs at {brief.LEARNING_RATE:g},"
+        " one seed. This is not the paper's training: it shows the shape of a table, not its"
+        " numbers."
+    )
 
 
 def torch_or_refuse() -> None:
@@ -220,6 +239,29 @@ def _bar() -> Iterator[Progress]:
     with Progress(*columns, console=console, transient=True) as bar:
         task = bar.add_task("models", total=None)
         yield lambda done, of, text: bar.update(task, completed=done, total=of, description=text)
+
+
+def _show(what: str, folder: Path, quick: bool, left: int, as_json: bool) -> None:
+    from dataclasses import asdict
+
+    from capemix.cli.show import print_json
+
+    if as_json:
+        found = [c for t in _SHOWN if what in (t, "all") for c in compared(t, folder, quick)]
+        cells = [
+            {
+                "paper": asdict(cell.paper),
+                "ours": cell.ours.values if cell.ours else None,
+                "difference": cell.difference,
+            }
+            for cell in found
+        ]
+        print_json({"cells": cells, "left": left, "results": str(folder / "runs.csv")})
+        return
+    show_beside(what, folder, quick)
+    typer.echo(f"results: {folder / 'runs.csv'}")
+    if left:
+        typer.echo(f"{left} models left: run the same command again to go on.")
 
 
 def show_beside(what: str, folder: Path, quick: bool) -> None:

@@ -150,6 +150,8 @@ released row, `sqrt(S) TAU`, and what a site needs at its own rate), at `l` in {
     both = [tried(runs, cells, panel) for panel in "ab"]
     if max(len(found) for found in both) > 1:
         text += "![The search, nearest sets first](figures/reproduction-grid.png)\n\n"
+    if all(len(f) == len(assumptions(p)) for p, f in zip("ab", both, strict=True)):
+        text += _by_assumption(both)
     for panel, found in zip("ab", both, strict=True):
         if len(found) > 1:
             best = found[0]
@@ -159,6 +161,32 @@ released row, `sqrt(S) TAU`, and what a site needs at its own rate), at `l` in {
                 f" {best.error:.1f} away on average.\n"
             )
     return text + "\n"
+
+
+_NAMED: Final = {
+    "samples": "T",
+    "clip": "c",
+    "labels_noised": "labels noised",
+    "accountant": "accountant",
+    "site_noise": "released noise",
+}
+
+
+def _by_assumption(both: Sequence[Sequence[Tried]]) -> str:
+    """What each answer alone does: the mean distance of all sets that have it, and the least."""
+    lines = []
+    for name, said in _NAMED.items():
+        values = dict.fromkeys(getattr(one.assumed, name) for found in both for one in found)
+        for value in values:
+            cells = []
+            for found in both:
+                errors = [one.error for one in found if getattr(one.assumed, name) == value]
+                shown = f"{statistics.fmean(errors):.1f} ({min(errors):.1f})" if errors else "-"
+                cells.append(shown)
+            if value:
+                lines.append((said, value, *cells))
+    head = ("assumption", "value", "(a): mean distance (least)", "(b): mean distance (least)")
+    return "Each answer alone, over both budgets:\n\n" + table(head, sorted(lines)) + "\n"
 
 
 def _verdict(columns: Sequence[tuple[str, str, list[Tried]]]) -> str:
