@@ -12,6 +12,7 @@ from capemix.cli import options as opt
 from capemix.cli.federate import federate
 from capemix.cli.frontier import frontier
 from capemix.cli.measure import measure
+from capemix.cli.reproduce import reproduce
 from capemix.cli.site import keygen, site
 from capemix.cli.splits import splits
 from capemix.errors import InputError
@@ -33,6 +34,7 @@ federate.command()(measure)
 federate.command()(splits)
 app.command()(frontier)
 app.command()(keygen)
+app.command()(reproduce)
 app.add_typer(site, name="site")
 app.add_typer(federate, name="federate")
 

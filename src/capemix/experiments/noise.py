@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import csv
 import math
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from functools import cache
 from pathlib import Path
 
 from capemix.data.registry import dataset_info
 from capemix.errors import InputError
 from capemix.experiments.settings import COLUMNS, DELTA, RECORDS, Setting
+
+NoiseOf = Callable[[Setting], float]
+"""The deviation of the noise on a released value."""
 
 
 class NoiseTable:

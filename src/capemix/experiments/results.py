@@ -60,11 +60,11 @@ class Results:
         return _key(setting, seed, training) in self._known
 
     def add(self, result: Result) -> None:
-        new = not self._path.exists()
         self._path.parent.mkdir(parents=True, exist_ok=True)
+        _drop_cut_line(self._path)
         with self._path.open("a", newline="") as file:
             writer = csv.writer(file, lineterminator="\n")
-            if new:
+            if not file.tell():
                 writer.writerow(_HEADER)
             writer.writerow(result.line())
             file.flush()
@@ -77,8 +77,17 @@ class Results:
 
 
 def _lines(path: Path) -> Iterator[dict[str, str]]:
-    with path.open(newline="") as file:
-        for row in csv.DictReader(file):
-            # A line that was cut off when a run was stopped is as good as none.
-            if None not in row.values() and row["provenance"]:
-                yield row
+    # A line that was cut off when a run was stopped is as good as none.
+    whole, _, _ = path.read_text().rpartition("\n")
+    for row in csv.DictReader(whole.splitlines()):
+        if None not in row and None not in row.values() and row["provenance"]:
+            yield row
+
+
+def _drop_cut_line(path: Path) -> None:
+    """So that the next line does not continue what a stopped run left unfinished."""
+    if path.exists():
+        content = path.read_bytes()
+        whole = content.rfind(b"\n") + 1
+        if whole < len(content):
+            os.truncate(path, whole)

@@ -75,9 +75,9 @@ def training_rows(
     if setting.method in ("random-projection", "local-perturbation"):
         return _record_by_record(setting, noise, prepared, records.labels, generator)
     if setting.method == "dp-mix":
-        parts = [
+        parts = (  # one at a time: each is as wide as there are records
             _fixed(draws, len(prepared), setting.mixture, generator) for draws in _pieces(setting)
-        ]
+        )
         pairs = [(part @ prepared, part @ one_hot) for part in parts]
         rows, mixed = (torch.cat(side) for side in zip(*pairs, strict=True))
     else:
@@ -111,7 +111,13 @@ def _class_by_class(
 def _record_by_record(
     setting: Setting, noise: float, prepared: Tensor, labels: Tensor, generator: torch.Generator
 ) -> tuple[Tensor, Tensor]:
-    """As `capemix.baselines.recordwise`: half of epsilon for the row, half for the label."""
+    """As `capemix.baselines.recordwise`: half of epsilon for the row, half for the label.
+
+    Every record is released, or a random ``samples`` of them where a setting asks for fewer.
+    """
+    if setting.samples < len(labels):
+        few = torch.randperm(len(labels), generator=generator, device=labels.device)
+        prepared, labels = prepared[few[: setting.samples]], labels[few[: setting.samples]]
     kept = kept_probability(setting.epsilon / 2, _CLASSES)
     chance = torch.rand(labels.shape, generator=generator, device=labels.device)
     other = torch.randint(1, _CLASSES, labels.shape, generator=generator, device=labels.device)

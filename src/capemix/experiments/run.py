@@ -11,7 +11,10 @@ from pathlib import Path
 
 import torch
 
+from capemix.errors import InputError
 from capemix.evaluate.many import Training, models_that_fit, predict, train_many
+from capemix.experiments.memory import check_memory
+from capemix.experiments.noise import NoiseOf
 from capemix.experiments.results import Result, Results
 from capemix.experiments.rows import Records, training_rows
 from capemix.experiments.settings import Setting
@@ -19,8 +22,8 @@ from capemix.experiments.settings import Setting
 Cell = tuple[Setting, int]
 """A setting and a seed: one model."""
 
-NoiseOf = Callable[[Setting], float]
-Progress = Callable[[str], None]
+Progress = Callable[[int, int, str], None]
+"""Called after every group: models done, of how many, and a line of text."""
 
 
 def cells_of(settings: Iterable[Setting], seeds: Sequence[int]) -> list[Cell]:
@@ -38,7 +41,7 @@ def run_cells(
     *,
     until: float = float("inf"),
     at_once: int = 64,
-    progress: Progress = lambda _text: None,
+    progress: Progress = lambda _done, _of, _text: None,
 ) -> int:
     """Train a model for every cell that has no result yet; stops at ``time.monotonic() > until``.
 
@@ -49,14 +52,24 @@ def run_cells(
     done = 0
     pace = 0.0
     records: dict[str, Records] = {}
+    progress(0, len(waiting), f"{len(waiting)} of {len(cells)} models to train")
     for group in _groups(waiting, device, at_once):
         dataset, samples, clip = _kind(group[0])
         if time.monotonic() + pace * samples * len(group) > until:
             return len(waiting) - done
         if dataset not in records:
+            check_memory(group[0][0], device)
             records[dataset] = Records.load(dataset, device)
         started = time.monotonic()
-        accuracies = _train(group, noise_of, records[dataset], clip, training)
+        try:
+            accuracies = _train(group, noise_of, records[dataset], clip, training)
+        except torch.OutOfMemoryError:
+            raise InputError(
+                "--device",
+                f"ran out of memory with {len(group)} models of {samples} rows",
+                value=str(device),
+                fix="end what else runs there and start again: finished models are kept",
+            ) from None
         seconds = time.monotonic() - started
         pace = max(pace, seconds / (samples * len(group)))
         for (setting, seed), accuracy in zip(group, accuracies, strict=True):
@@ -72,10 +85,8 @@ def run_cells(
                 )
             )
         done += len(group)
-        progress(
-            f"{done} of {len(waiting)} models, {seconds / len(group):.2f} s each"
-            f" ({dataset}, {samples} rows)"
-        )
+        each = f"{seconds / len(group):.2f} s each ({dataset}, {samples} rows)"
+        progress(done, len(waiting), f"{done} of {len(waiting)} models, {each}")
     return 0
 
 

@@ -36,7 +36,7 @@ def main() -> None:
         Training(),
         until=time.monotonic() + asked.seconds,
         at_once=asked.at_once,
-        progress=lambda text: print(text, flush=True),
+        progress=lambda _done, _of, text: print(text, flush=True),
     )
     print(f"{left} models left")
 
