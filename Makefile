@@ -33,5 +33,6 @@ $(VENV)/.core: pyproject.toml | $(VENV)/bin/python
 
 # Dependency groups are read from pyproject.toml itself, so that an older pip will do.
 $(VENV)/.all: pyproject.toml $(VENV)/.core
-	$(PIP) -e '.[torch,simulation,plot]' $$($(BIN)/python -c "import tomllib; g = tomllib.load(open('pyproject.toml', 'rb'))['dependency-groups']; print(' '.join(repr(r) for r in g['test'] + g['check']))" | tr -d "'")
+	@$(BIN)/python -c "import tomllib; g = tomllib.load(open('pyproject.toml', 'rb'))['dependency-groups']; print('\n'.join(g['test'] + g['check']))" > $(VENV)/tools.txt
+	$(PIP) -e '.[torch,simulation,plot]' -r $(VENV)/tools.txt
 	@touch $@

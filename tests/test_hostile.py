@@ -290,7 +290,9 @@ class HostileWorld(RuleBasedStateMachine):
             "plan": other.as_json(),
             "schema": {},
         }
-        context = Context(RUN, self.world.roster.digest(), wire.digest(other.as_json()))
+        context = Context(
+            RUN, self.world.roster.digest(), wire.proposal_digest(other.as_json(), {})
+        )
         message = Message("plan", COORDINATOR, body)
         self.ask(self.victim(pick), wire.seal(context, identity("coordinator"), message))
 

@@ -469,7 +469,7 @@ def test_a_server_that_alters_the_plan_for_one_site_is_caught(tmp_path: Path) ->
 
     def alter(site: int, round_: str, raw: bytes) -> bytes:
         if round_ == "plan" and site == 2:
-            context = Context(RUN, world.roster.digest(), wire.digest(other.as_json()))
+            context = Context(RUN, world.roster.digest(), wire.proposal_digest(other.as_json(), {}))
             body = {**wire.parse(raw).body, "plan": other.as_json()}
             return wire.seal(context, identity("coordinator"), Message("plan", COORDINATOR, body))
         return raw

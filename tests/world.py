@@ -98,7 +98,9 @@ def reseal(raw: bytes, change: Callable[[dict[str, Any]], None], plan: Plan, who
     message = wire.parse(raw)
     body = json.loads(json.dumps(message.body))
     change(body)
-    context = Context(RUN, a_roster(plan.federation.sites).digest(), wire.digest(plan.as_json()))
+    context = Context(
+        RUN, a_roster(plan.federation.sites).digest(), wire.proposal_digest(plan.as_json(), {})
+    )
     return wire.seal(context, identity(who), Message(message.round, message.sender, body))
 
 

@@ -28,6 +28,7 @@ from cryptography.hazmat.primitives.serialization import (
     load_pem_private_key,
 )
 
+from capemix.accounting.joint_view import MOST_PROPOSALS
 from capemix.data.rows import LabeledRows
 from capemix.errors import CapemixError, InputError
 from capemix.pipeline import SiteShare, SourceDraws, prepare_site, site_share
@@ -43,7 +44,6 @@ from capemix.randomness.source import SeededSource, SystemSource
 from capemix.zerosum.masks import SiteKeys
 
 _MAX_FRAME: Final = MOST_CHUNK
-_MAX_RUNS: Final = 1000
 _PATIENCE_S: Final = 120.0
 
 
@@ -63,6 +63,12 @@ class Spending:
             raise InputError(
                 str(self._path), "cannot be read as a record of spending", fix="restore it"
             ) from None
+
+    def knows(self, run: str) -> bool:
+        """Whether this run was charged, perhaps before the agent was last started."""
+        if not self._path.exists():
+            return False
+        return any(json.loads(line)["run"] == run for line in self._path.read_text().splitlines())
 
     def charge(self, run: str, epsilon: float, delta: float, limit: float) -> None:
         """Record a cost; refused if it would pass the limit (runs may have gone on meanwhile)."""
@@ -110,11 +116,18 @@ class Agent:
                 if run not in self._runs:
                     raise ProtocolError("this agent has no upload for that run")
                 return self._runs[run].chunk(raw)
-            if run not in self._runs:
-                if len(self._runs) >= _MAX_RUNS:
-                    raise ProtocolError("this agent has seen too many runs; start it anew")
-                self._runs[run] = self._site(run)
-            return self._runs[run].answer(raw)
+            if run in self._runs:
+                return self._runs[run].answer(raw)
+            if len(self._runs) >= MOST_PROPOSALS:
+                raise ProtocolError("this agent has seen too many runs; start it anew")
+            if self._holdings.spending.knows(run):
+                raise ProtocolError("this site has uploaded in that run already")
+            site = self._site(run)
+            try:
+                return site.answer(raw)
+            finally:
+                if site.proposed:  # what anyone else sends leaves no trace
+                    self._runs[run] = site
 
     def _site(self, run: str) -> Site:
         holdings = self._holdings
@@ -134,7 +147,7 @@ class Agent:
             return reason
 
         def make_share(plan: Plan, masks: SiteKeys) -> SiteShare:
-            guarantee = plan.guarantee()
+            guarantee = plan.guarantee(reference=False)
             holdings.spending.charge(
                 run,
                 math.inf if guarantee.epsilon is None else guarantee.epsilon,
@@ -205,6 +218,10 @@ class _Handler(socketserver.BaseRequestHandler):
             return 0, self.server.agent.answer(_read_frame(self.request, until))  # type: ignore[attr-defined]
         except CapemixError as error:
             return 1, str(error).encode()
+        except OSError:
+            raise
+        except Exception:  # whatever it was, its text is not for the relay
+            return 1, b"the agent could not answer"
 
 
 def serve(holdings: Holdings, path: Path, group: str | None = None) -> _Server:

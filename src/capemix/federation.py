@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from capemix.accounting.joint_view import (
+    MOST_PROPOSALS,
     complete_view_variance,
     graph_failure_probability,
     sparse_degree,
@@ -193,12 +194,16 @@ class Federation:
 
     def graph_failure(self) -> float:
         """The chance that the peer graph leaves an honest site without the others' noise, or its
-        secrets to colluding neighbours."""
+        secrets to colluding neighbours, in any of as many runs as a server may break off and
+        propose again to have another graph drawn."""
         if self.peers is None:
             return 0.0
-        return graph_failure_probability(self.sites, self.peers, self.colluding, self.dropouts)
+        once = graph_failure_probability(self.sites, self.peers, self.colluding, self.dropouts)
+        return min(1.0, MOST_PROPOSALS * once)
 
 
 def peers_for(sites: int, colluding: int, dropouts: int, failure: float) -> int | None:
     """Complete up to 50 sites; beyond, the smallest degree that keeps the failure bound."""
-    return None if sites <= 50 else sparse_degree(sites, colluding, dropouts, failure)
+    if sites <= 50:
+        return None
+    return sparse_degree(sites, colluding, dropouts, failure / MOST_PROPOSALS)

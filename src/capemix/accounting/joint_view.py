@@ -7,6 +7,7 @@ Variances here are per coordinate and in the units of the share.
 from __future__ import annotations
 
 import math
+from typing import Final
 
 import numpy as np
 import numpy.typing as npt
@@ -76,6 +77,11 @@ def exposure_probability(sites: int, degree: int, colluding: int, threshold: int
     """Bound on the chance that some site has ``threshold`` colluders among its neighbours, who
     could then put its secrets together."""
     return min(1.0, sites * _colluders_tail(sites - 1, colluding, degree, threshold))
+
+
+MOST_PROPOSALS: Final = 1000
+"""Runs that a site's agent joins before it must be started anew. A server may break a run off once
+it knows the graph and propose another, so the chance of a bad graph counts as often."""
 
 
 def graph_failure_probability(sites: int, degree: int, colluding: int, dropouts: int) -> float:

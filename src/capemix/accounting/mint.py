@@ -138,8 +138,11 @@ def mint_sound(
     seeded: bool,
     assumptions: tuple[str, ...] = (),
     earlier: Guarantee | None = None,
+    reference: bool = True,
 ) -> Guarantee:
     """The sound guarantee of one noised sum; ``unit`` is the norm bound in released units.
+
+    ``reference``: with the PLD figure of the continuous Gaussian beside it.
 
     ``earlier`` is a release that this one was planned after: epsilons and deltas add (basic
     composition holds for plans that depend on earlier outputs), and the weaker status counts.
@@ -159,9 +162,11 @@ def mint_sound(
         )
         for name, multiplier in noised.view_multipliers.items()
     }
-    hockey_stick = (
-        epsilon_pld(noised.query.participation, base, delta, relation) if base > 0 else math.inf
-    )
+    hockey_stick: float | None = None
+    if reference:
+        hockey_stick = (
+            epsilon_pld(noised.query.participation, base, delta, relation) if base > 0 else math.inf
+        )
     epsilon = views[strongest].epsilon
     parts = {earlier.status} if earlier is not None else set()
     if seeded or Status.SEEDED in parts:

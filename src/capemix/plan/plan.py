@@ -234,11 +234,14 @@ class Plan:
             graph_failure=self.federation.graph_failure(),
         )
 
-    def guarantee(self, *, seeded: bool = False, one_process: bool = False) -> Guarantee:
+    def guarantee(
+        self, *, seeded: bool = False, one_process: bool = False, reference: bool = True
+    ) -> Guarantee:
         """What a release of this plan promises.
 
         ``seeded``: its noise comes from a test seed. ``one_process``: whoever ran it held all
-        sites' rows, so there was no server to hide them from.
+        sites' rows, so there was no server to hide them from. ``reference``: with the PLD figure
+        beside it, which can take long.
         """
         adversary = self.federation.adversary
         if self.accountant is Accountant.PAPER:
@@ -272,6 +275,7 @@ class Plan:
             seeded=seeded,
             assumptions=assumptions,
             earlier=self.earlier,
+            reference=reference,
         )
 
     @property

@@ -27,15 +27,16 @@ from capemix.protocol import shamir
 from capemix.protocol.agreement import pair_key, peers_among, public_bytes, setting_of
 from capemix.protocol.chunks import DEFAULT_CHUNK, LEAST_CHUNK, MOST_CHUNK, MOST_CHUNKS, Cut
 from capemix.protocol.roster import Roster
-from capemix.protocol.site import ROUNDS
+from capemix.protocol.site import ROUNDS, SEALED_BYTES
 from capemix.protocol.wire import (
     COORDINATOR,
     Context,
     Message,
     ProtocolError,
     bytes_of,
-    digest,
     open_message,
+    open_text,
+    proposal_digest,
     seal,
 )
 
@@ -75,7 +76,7 @@ class Run:
         self._roster = roster
         self._identity = identity
         self._spool = spool
-        self._context = Context(run, roster.digest(), digest(plan.as_json()))
+        self._context = Context(run, roster.digest(), proposal_digest(plan.as_json(), schema))
         self._round = 0
         self._alive = tuple(range(len(roster.sites)))
         self._replies: list[dict[int, Message]] = [{}]
@@ -217,8 +218,8 @@ class Run:
             peers = {str(s) for s in self._peers[site]}
             if not isinstance(shares, dict) or set(shares) != peers:
                 raise ProtocolError("it did not share with every peer")
-            if not all(isinstance(text, str) for text in shares.values()):
-                raise ProtocolError("its shares are not hexadecimal")
+            for peer in shares:
+                bytes_of(shares, peer, SEALED_BYTES)
         elif round_ == "upload":
             shape, dtype = list(self.plan.query.shape), share_dtype(self.plan).str
             if set(body) != {"shape", "dtype", "chunks", "setting"}:
@@ -232,7 +233,7 @@ class Run:
             for place, found in enumerate(chunks):
                 bytes_of({f"chunks[{place}]": found}, f"chunks[{place}]", 32)
         elif round_ == "agree":
-            if body != {"included": list(self.included)}:
+            if body != {"included": list(self.included), "setting": self._setting}:
                 raise ProtocolError("it signed another included set")
         elif round_ == "unmask":
             held = (site, *self._peers[site])
@@ -248,10 +249,14 @@ class Run:
         if not isinstance(raw, str):
             raise ProtocolError("its setting is not a message")
         key = self._roster.sites[site].identity
-        message = open_message(self._context, raw.encode(), key, round="setting", sender=site)
-        keys, shared = (self._replies[ROUNDS.index(name)] for name in ("keys", "shares"))
-        if message.body != {"setting": setting_of({s: m.body for s, m in keys.items()}, shared)}:
+        message = open_text(self._context, raw, key, round="setting", sender=site)
+        if message.body != {"setting": self._setting}:
             raise ProtocolError("it masked its upload among other keys or members")
+
+    @property
+    def _setting(self) -> str:
+        keys, shared = (self._replies[ROUNDS.index(name)] for name in ("keys", "shares"))
+        return setting_of({s: m.body for s, m in keys.items()}, shared)
 
     def close(self) -> None:
         """End the open round. Too few sites left end the run, and nothing is released."""

@@ -37,6 +37,19 @@ class Policy:
                 raise InputError(
                     f"policy {name}", "must be a positive number", value=value, fix="set a limit"
                 )
+        for name in ("least_sites", "least_colluding"):
+            value = getattr(self, name)
+            if type(value) is not int or value < 0:
+                raise InputError(
+                    f"policy {name}", "must be a whole number", value=value, fix="set a number"
+                )
+        if type(self.real_arithmetic) is not bool:
+            raise InputError(
+                "policy real_arithmetic",
+                "must be true or false",
+                value=self.real_arithmetic,
+                fix="write it without quotes",
+            )
 
     @classmethod
     def from_json(cls, text: str) -> Policy:
@@ -47,6 +60,8 @@ class Policy:
                 raise ValueError
             for name in ("columns", "classes"):
                 if found.get(name) is not None:
+                    if not isinstance(found[name], list):
+                        raise ValueError
                     found[name] = tuple(found[name])
             return cls(**found)
         except (ValueError, TypeError, RecursionError) as error:
@@ -60,7 +75,7 @@ class Policy:
         """Why this plan is declined, or None. ``spent`` is the epsilon of earlier runs."""
         if plan.accountant is not Accountant.SOUND:
             return "the plan is not accounted soundly"
-        guarantee = plan.guarantee()
+        guarantee = plan.guarantee(reference=False)
         allowed = {Status.GUARANTEE}
         if self.real_arithmetic:
             allowed.add(Status.REAL_ARITHMETIC)
@@ -81,6 +96,7 @@ class Policy:
             not isinstance(columns, list)
             or len(columns) != plan.mixing.width
             or not all(isinstance(name, str) for name in columns)
+            or len(set(columns)) != len(columns)
         ):
             return "the schema does not name the plan's columns"
         if self.columns is not None and not set(columns) <= set(self.columns):

@@ -37,14 +37,19 @@ from capemix.protocol.wire import (
     Message,
     ProtocolError,
     bytes_of,
-    digest,
     open_message,
+    open_text,
     parse,
+    proposal_digest,
     seal,
     sites_of,
 )
+from capemix.queries import Selection
 from capemix.randomness.source import SeededSource, Source
 from capemix.zerosum.masks import SiteKeys
+
+SEALED_BYTES: Final = 2 * shamir.SHARE_BYTES + 16
+"""Two shares for a peer, encrypted, with the tag."""
 
 ROUNDS: Final = ("plan", "keys", "shares", "upload", "agree", "unmask")
 
@@ -79,6 +84,9 @@ class Site:
         self._make_share = make_share
         self._answered = 0
         self._broken = False
+        self._said: dict[str, dict[str, Any]] = {}
+        self.proposed = False
+        """Whether the coordinator itself proposed this run, as its signature shows."""
         self._uploaded: memoryview | None = None
 
     def answer(self, raw: bytes) -> bytes:
@@ -104,7 +112,9 @@ class Site:
         opened = open_message(
             self._context, raw, self._roster.coordinator.identity, round=round_, sender=COORDINATOR
         )
+        self.proposed = True
         reply: Message = getattr(self, f"_{round_}")(opened.body)
+        self._said[round_] = reply.body
         return seal(self._context, self._identity, reply)
 
     def chunk(self, raw: bytes) -> bytes:
@@ -131,7 +141,8 @@ class Site:
         run = bytes_of(request.body, "run", 16)
         if bytes_of(request.body, "roster", 32) != self._roster.digest():
             raise ProtocolError("the coordinator's roster is not the one this site verified")
-        self._context = Context(run, self._roster.digest(), digest(request.body.get("plan")))
+        proposed = proposal_digest(request.body.get("plan"), request.body.get("schema"))
+        self._context = Context(run, self._roster.digest(), proposed)
 
     def _plan(self, body: dict[str, Any]) -> Message:
         found, schema = body.get("plan"), body.get("schema")
@@ -141,6 +152,9 @@ class Site:
         sites = len(self._roster.sites)
         if plan.federation.sites != sites or not plan.federation.masked or plan.noise is None:
             raise ProtocolError(f"the plan must be a calibrated cape plan for {sites} sites")
+        if plan.mixing.selection is not Selection.POISSON:
+            # Its cost rests on declared class sizes, and a site with fewer rows could not answer.
+            raise ProtocolError("in a federation records are drawn by Poisson selection")
         reason = self._consent(plan, schema)
         self._nonce = self._source.key("nonce")
         return self._reply(
@@ -156,6 +170,10 @@ class Site:
         accepts = self._from_sites(body, "accepts", "plan")
         if not all(message.body.get("accept") is True for message in accepts.values()):
             raise ProtocolError("a site that declined is listed as taking part")
+        if not isinstance(self._source, SeededSource):
+            for site, message in accepts.items():
+                if message.body.get("seeded") is not False:
+                    raise ProtocolError(f"site {site} draws from a test seed; its noise hides none")
         self._commits = {s: bytes_of(m.body, "commit", 32) for s, m in accepts.items()}
         self._box = X25519PrivateKey.from_private_bytes(self._source.key("box"))
         self._mask_secret = self._source.key("mask")
@@ -285,13 +303,13 @@ class Site:
                 raise ProtocolError(f"site {site} masked its upload among other keys or members")
         self._enough(len(included))
         self._included = included
-        return self._reply(included=list(included))
+        return self._reply(included=list(included), setting=self._setting)
 
     # -- round 5: reveal, for each site one of its two secrets ------------------------------------
 
     def _unmask(self, body: dict[str, Any]) -> Message:
         agreed = self._messages(body, "agreed", "agree")
-        same = [m for m in agreed.values() if m.body == {"included": list(self._included)}]
+        same = [m for m in agreed.values() if m.body == self._said["agree"]]
         if len(same) < self._plan_made.federation.agreement:
             raise ProtocolError(
                 f"only {len(same)} sites signed the same included set;"
@@ -327,8 +345,8 @@ class Site:
         for site, member in enumerate(self._roster.sites):
             raw = passed.get(str(site))
             if isinstance(raw, str):
-                found[site] = open_message(
-                    self._context, raw.encode(), member.identity, round=round_, sender=site
+                found[site] = open_text(
+                    self._context, raw, member.identity, round=round_, sender=site
                 )
         if len(found) != len(passed):
             raise ProtocolError(f"the field {name} holds a message from nobody in the roster")
@@ -338,5 +356,7 @@ class Site:
         found = self._messages(body, name, round_)
         if self._number not in found:
             raise ProtocolError("the coordinator left this site out")
+        if found[self._number].body != self._said[round_]:
+            raise ProtocolError("the coordinator passes on another answer than this site gave")
         self._enough(len(found))
         return found

@@ -58,6 +58,11 @@ def canonical(value: Any) -> bytes:
     return json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False).encode()
 
 
+def proposal_digest(plan: Any, schema: Any) -> bytes:
+    """What every message of a run is bound to: the plan, and the columns that it is about."""
+    return digest({"plan": plan, "schema": schema})
+
+
 def digest(value: Any) -> bytes:
     return hashlib.sha256(canonical(value)).digest()
 
@@ -132,6 +137,15 @@ def open_message(context: Context, raw: bytes, key: bytes, *, round: str, sender
     except (InvalidSignature, ValueError):
         raise ProtocolError(f"the signature of {sender} on a {round} message is wrong") from None
     return message
+
+
+def open_text(context: Context, text: str, key: bytes, *, round: str, sender: int) -> Message:
+    """`open_message` for a message that came inside another one."""
+    try:
+        raw = text.encode()
+    except UnicodeEncodeError:
+        raise ProtocolError(f"a {round} message from {sender} is not text") from None
+    return open_message(context, raw, key, round=round, sender=sender)
 
 
 def bytes_of(body: dict[str, Any], name: str, length: int) -> bytes:
