@@ -11,7 +11,7 @@ from typing import Final
 from capemix.experiments.settings import TABLES, Setting
 
 SAMPLES: Final = 2_000
-EPOCHS: Final = 8
+EPOCHS: Final = 5
 LEARNING_RATE: Final = 1e-3
 _MIXTURES: Final = (1, 4, 64)
 _SITES: Final = (5, 50)
