@@ -254,10 +254,12 @@ def _show_guarantee(
         **found,
         "epsilon": guarantee.epsilon,
         "delta": guarantee.delta,
+        "relation": str(guarantee.relation),
         "status": str(guarantee.status),
         "sites": made.federation.sites,
         "colluding": made.federation.colluding,
         "dropouts": made.federation.dropouts,
+        "price": guarantee.adversary.price,
     }
     if as_json:
         print(json_.dumps(facts))

@@ -75,7 +75,7 @@ def models_that_fit(rows: int, width: int, device: torch.device, most: int = 32)
             "--device",
             f"has too little free memory: {each / 1e9:.1f} GB are needed for one model",
             value=f"{free / 1e9:.1f} GB free",
-            fix="end what else runs there, or lower --samples",
+            fix="end what else runs there, or train on fewer rows",
         )
     return min(fit, most)
 

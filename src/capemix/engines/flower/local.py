@@ -106,7 +106,12 @@ def run_on_loopback(
         trial = _Trial(plan, work, round_seconds, chunk_bytes, test_seed, simulated)
         trial.prepare(sites)
         processes = stack.enter_context(Processes(kept, _environment(work)))
-        outcome = trial.run(processes, watch)
+        try:
+            outcome = trial.run(processes, watch)
+        except ProtocolError:
+            if (ended := Outcome.read(trial.release)) is not None:
+                ended.write(out)  # without a release, it is all there is to see
+            raise
         _hand_over(trial.release, out)
         outcome.write(out)
     return outcome
