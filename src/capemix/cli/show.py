@@ -61,17 +61,18 @@ def print_ledger(lines: list[dict[str, Any]]) -> None:
     table = Table(box=None, pad_edge=False)
     for name in ("line", "time", "lineage", "what"):
         table.add_column(name)
-    for name in ("epsilon alone", "so far", "limit", "used", "left"):
+    for name in ("epsilon alone", "so far", "used", "left"):
         table.add_column(name, justify="right")
     for line in lines:
         table.add_row(
             str(line["line"]),
             line["time"][:16].replace("T", " "),
             line["lineage"],
-            line["what"],
+            line["what"]
+            if line["epsilon"] is not None
+            else f"limit {line['limit_epsilon']:.4g}, delta {line['limit_delta']:.3g}",
             _number(line["epsilon"]),
             _number(line["epsilon_so_far"]),
-            f"{line['limit_epsilon']:.4g}, {line['limit_delta']:.3g}",
             "-" if line["used"] is None else f"{line['used']:.1%}",
             "-" if line["left"] is None else f"{line['left']:.1%}",
         )

@@ -99,13 +99,13 @@ class Total:
 
 @dataclass(frozen=True)
 class Account:
-    """Where a lineage stands. ``order`` and ``converted``, the part of delta that the conversion
-    has, are None and 0 until fixed; ``divergence`` adds up what was charged at that order,
-    ``aside`` and ``distance`` what comes out of the rest of delta."""
+    """Where a lineage stands. ``order``, and ``kept``, the part of delta that is kept from the
+    conversion, are None and all of it until fixed; ``divergence`` adds up what was charged at that
+    order, ``aside`` and ``distance`` what comes out of the part kept."""
 
     limit: Limit
     order: int | None = None
-    converted: float = 0.0
+    kept: float = 1.0
     divergence: float = 0.0
     aside: float = 0.0
     distance: float = 0.0
@@ -118,11 +118,11 @@ class Account:
         """The most divergence that keeps the limit."""
         if self.order is None:
             return self.limit.epsilon
-        return self.limit.epsilon - kappa(self.order, self.converted * self.limit.delta)
+        return self.limit.epsilon - kappa(self.order, (1.0 - self.kept) * self.limit.delta)
 
     @property
     def allowed_aside(self) -> float:
-        return (1.0 - self.converted) * self.limit.delta
+        return self.kept * self.limit.delta
 
     @property
     def _paid_aside(self) -> float:
@@ -212,11 +212,12 @@ class Account:
                 (_times(self.limit.epsilon - self.divergence - kappa(a, left), spent), a)
                 for a, spent in cost.curve.items()
             )
-            found.append((min(fits, _times(kept, each)), order, left / self.limit.delta))
+            paid = (self._paid_aside + kept) / self.limit.delta
+            found.append((min(fits, _times(kept, each)), order, paid))
         most = max((fits for fits, _, _ in found), default=0.0)
-        for fits, order, converted in found:
+        for fits, order, kept in found:
             if fits >= max(1.0, 0.999 * most):
-                return replace(self, order=order, converted=converted)
+                return replace(self, order=order, kept=kept)
         return None
 
 

@@ -156,7 +156,7 @@ class Ledger:
                     "run": run or secrets.token_hex(8),
                     "way": str(way),
                     "order": after.order,
-                    "converted": after.converted,
+                    "kept": after.kept,
                     **chain.cost_as_json(cost),
                 },
             )
@@ -309,7 +309,7 @@ def _replay(texts: Sequence[str]) -> Iterator[Line]:
             yield Line(entry, accounts[name])
         else:
             cost = chain.cost_from_json(entry)
-            fixed = replace(accounts[name], order=entry["order"], converted=entry["converted"])
+            fixed = replace(accounts[name], order=entry["order"], kept=entry["kept"])
             accounts[name] = fixed.charged(cost, Way(entry["way"]))
             yield Line(entry, accounts[name], cost)
 
