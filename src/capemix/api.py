@@ -51,7 +51,7 @@ def synthesize(
 
     def charge() -> None:
         if budget is not None:
-            budget.charge(f"release, {len(plan.classes)} classes", plan.cost(budget.relation))
+            budget.charge("release", plan.cost(budget.relation))
 
     if isinstance(plan, RecordPlan):
         return release_records(plan, sites, source=source, progress=progress, before=charge)

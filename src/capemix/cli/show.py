@@ -61,16 +61,16 @@ def print_ledger(lines: list[dict[str, Any]]) -> None:
     table = Table(box=None, pad_edge=False)
     for name in ("line", "time", "lineage", "what"):
         table.add_column(name)
-    for name in ("epsilon alone", "so far", "used", "left"):
+    for name in ("alone", "so far", "used", "left"):
         table.add_column(name, justify="right")
     for line in lines:
         table.add_row(
             str(line["line"]),
-            line["time"][:16].replace("T", " "),
+            line["time"][:10],
             line["lineage"],
             line["what"]
             if line["epsilon"] is not None
-            else f"limit {line['limit_epsilon']:.4g}, delta {line['limit_delta']:.3g}",
+            else f"limit {line['limit_epsilon']:.4g}, {line['limit_delta']:.3g}",
             _number(line["epsilon"]),
             _number(line["epsilon_so_far"]),
             "-" if line["used"] is None else f"{line['used']:.1%}",
@@ -79,8 +79,8 @@ def print_ledger(lines: list[dict[str, Any]]) -> None:
     console = Console(markup=False, highlight=False)
     console.print(table)
     console.print(
-        "so far: what all releases up to this line cost, at the limit's delta, had they been"
-        " planned in advance.\nused: the part of the limit that is gone, which holds for plans"
+        "alone: a release's own epsilon. so far: epsilon of all up to this line, at the limit's"
+        " delta, had they been planned in advance.\nused: the part of the limit that is gone, which holds for plans"
         " chosen after seeing releases, too."
     )
 

@@ -41,7 +41,7 @@ from capemix.errors import InputError
 from capemix.queries import Relation
 
 _ROUNDING: Final = 1e-12  # of sums of doubles, relative
-_KEPT_ASIDE: Final = (0.5, 0.1, 1e-2, 1e-3, 1e-6)
+_KEPT_ASIDE: Final = (0.9, 0.5, 0.1, 1e-2, 1e-3, 1e-6)
 """Parts of delta that may be kept for what no curve carries: the largest that costs nothing."""
 
 
@@ -99,13 +99,15 @@ class Total:
 
 @dataclass(frozen=True)
 class Account:
-    """Where a lineage stands. ``order``, and ``kept``, the part of delta that is kept from the
-    conversion, are None and all of it until fixed; ``divergence`` adds up what was charged at that
-    order, ``aside`` and ``distance`` what comes out of the part kept."""
+    """Where a lineage stands. ``divergence`` adds up what was charged at ``order``; ``aside`` and
+    ``distance`` come out of ``kept``, the part of delta that the conversion does not have. Until
+    they are fixed there is no order and all of delta is kept; what was set aside by then is
+    ``gone``."""
 
     limit: Limit
     order: int | None = None
     kept: float = 1.0
+    gone: float = 0.0
     divergence: float = 0.0
     aside: float = 0.0
     distance: float = 0.0
@@ -118,11 +120,17 @@ class Account:
         """The most divergence that keeps the limit."""
         if self.order is None:
             return self.limit.epsilon
-        return self.limit.epsilon - kappa(self.order, (1.0 - self.kept) * self.limit.delta)
+        if not self.allowed_aside < self._delta:  # as after a lowered limit
+            return -math.inf
+        return self.limit.epsilon - kappa(self.order, self._delta - self.allowed_aside)
 
     @property
     def allowed_aside(self) -> float:
-        return self.kept * self.limit.delta
+        return self.kept * self._delta
+
+    @property
+    def _delta(self) -> float:
+        return self.limit.delta - self.gone
 
     @property
     def _paid_aside(self) -> float:
@@ -160,6 +168,12 @@ class Account:
 
     # -- charging ----------------------------------------------------------------------------
 
+    def fixed(self, order: int | None, kept: float) -> Account:
+        """With this order from now on; an order that is fixed stays."""
+        if order is None or self.order is not None:
+            return self
+        return replace(self, order=order, kept=kept, gone=self.aside, aside=0.0)
+
     def charged(self, cost: Cost, way: Way) -> Account:
         total = self.total.plus(cost)
         if way is Way.ALONE:
@@ -191,17 +205,17 @@ class Account:
                 value=cost.relation,
                 fix="plan in that relation",
             )
-        by_curve = self if self.order is not None else None if preliminary else self._fixed(cost)
+        by_curve = self if self.order is not None else None if preliminary else self._fitted(cost)
         after = None if by_curve is None else by_curve.charged(cost, Way.CURVE)
         if after is not None and after.holds:
             return after, Way.CURVE
         after = self.charged(cost, Way.ALONE)
         return (after, Way.ALONE) if after.holds else None
 
-    def _fixed(self, cost: Cost) -> Account | None:
+    def _fitted(self, cost: Cost) -> Account | None:
         """This account with the order at which most repetitions of the release would fit, and with
         as much kept aside as costs next to none of them. None if not even one fits."""
-        delta = self.limit.delta - self._paid_aside
+        delta = self.limit.delta - self.aside
         each = cost.failure + _coupling(self.limit) * cost.distance
         found = []
         for kept in (*(part * delta for part in _KEPT_ASIDE), each):
@@ -212,12 +226,11 @@ class Account:
                 (_times(self.limit.epsilon - self.divergence - kappa(a, left), spent), a)
                 for a, spent in cost.curve.items()
             )
-            paid = (self._paid_aside + kept) / self.limit.delta
-            found.append((min(fits, _times(kept, each)), order, paid))
+            found.append((min(fits, _times(kept, each)), order, kept / delta))
         most = max((fits for fits, _, _ in found), default=0.0)
         for fits, order, kept in found:
             if fits >= max(1.0, 0.999 * most):
-                return replace(self, order=order, kept=kept)
+                return self.fixed(order, kept)
         return None
 
 

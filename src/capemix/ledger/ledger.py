@@ -309,7 +309,7 @@ def _replay(texts: Sequence[str]) -> Iterator[Line]:
             yield Line(entry, accounts[name])
         else:
             cost = chain.cost_from_json(entry)
-            fixed = replace(accounts[name], order=entry["order"], kept=entry["kept"])
+            fixed = accounts[name].fixed(entry["order"], entry["kept"])
             accounts[name] = fixed.charged(cost, Way(entry["way"]))
             yield Line(entry, accounts[name], cost)
 
