@@ -12,6 +12,12 @@ import pytest
 from capemix.cli import main
 
 
+@pytest.fixture(autouse=True)
+def own_state(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory) -> None:
+    """No test counts in the ledger of whoever runs it."""
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path_factory.mktemp("state")))
+
+
 @dataclass(frozen=True)
 class Ran:
     code: int

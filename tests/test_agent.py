@@ -21,7 +21,6 @@ import pytest
 from capemix.agent import (
     Agent,
     Holdings,
-    Spending,
     ask,
     load_identity,
     new_identity,
@@ -31,6 +30,7 @@ from capemix.agent import (
 from capemix.data import LabeledRows, partition
 from capemix.engines.local import run_local
 from capemix.errors import InputError
+from capemix.ledger import Account, Ledger, Lineage
 from capemix.plan import Plan, make_plan
 from capemix.protocol.agreement import public_bytes
 from capemix.protocol.chunks import LEAST_CHUNK
@@ -82,6 +82,14 @@ def keys(tmp_path: Path) -> dict[str, Any]:
     return {**loaded, "roster": Roster(members[0], tuple(members[1:]))}
 
 
+def budget(folder: Path, number: int) -> Lineage:
+    return Ledger.open(folder / f"{number}.db").lineage("rows")
+
+
+def spent(folder: Path, number: int = 0) -> float:
+    return budget(folder, number).account().epsilon
+
+
 def holdings(keys: dict[str, Any], number: int, folder: Path, **changed: Any) -> Holdings:
     parts = partition(some_rows(), SITES, "stratified", seed=0)
     kept: dict[str, Any] = {
@@ -90,7 +98,7 @@ def holdings(keys: dict[str, Any], number: int, folder: Path, **changed: Any) ->
         "roster": keys["roster"],
         "policy": Policy(),
         "rows": parts[number],
-        "spending": Spending(folder / f"{number}.spent"),
+        "budget": budget(folder, number),
         "test_seed": 7,
     }
     return Holdings(**{**kept, **changed})
@@ -144,7 +152,7 @@ def test_agents_over_sockets_give_the_local_release(
     )
     assert found.astype(np.float64).tobytes() == local.features.tobytes()
     for number in range(SITES):
-        assert Spending(tmp_path / f"{number}.spent").total() == pytest.approx(0.9, rel=1e-3)
+        assert spent(tmp_path, number) == pytest.approx(0.9, rel=1e-3)
 
 
 def test_an_agent_proves_which_site_it_is(keys: dict[str, Any], sockets: list[Path]) -> None:
@@ -191,7 +199,7 @@ def test_runs_side_by_side_cannot_overspend(
     with pytest.raises(ProtocolError):
         drive(runs[1], sockets)
     for number in range(SITES):
-        assert Spending(tmp_path / f"{number}.spent").total() <= 1.0
+        assert spent(tmp_path, number) <= 1.0
 
 
 def test_a_hostile_relay_can_lose_messages_and_nothing_else(
@@ -204,7 +212,7 @@ def test_a_hostile_relay_can_lose_messages_and_nothing_else(
     for again in (requests[0], b"rows, please\n", b"{}\n", requests[0][:-1], b"x" * 100):
         with pytest.raises(ProtocolError):
             ask(sockets[0], again)
-    assert not Spending(tmp_path / "0.spent").total()  # no upload was ever made
+    assert not spent(tmp_path)  # no upload was ever made
     assert (tmp_path / "0.sock").stat().st_mode & 0o077 == 0
 
 
@@ -227,7 +235,7 @@ def test_chunks_can_be_had_again_until_another_upload_is_made(
     with pytest.raises(ProtocolError, match="no upload for that run"):
         agents[0].answer(first.chunk_request(0, 0))
     announce(first)
-    spent = Spending(tmp_path / "0.spent").total()
+    before = spent(tmp_path)
     chunks = list(first.wanted())
     assert len(chunks) == 2 * SITES
     for site, index in chunks:
@@ -235,7 +243,7 @@ def test_chunks_can_be_had_again_until_another_upload_is_made(
         assert agents[site].answer(first.chunk_request(site, index)) == data
         if site != 3:
             first.receive_chunk(site, index, data)
-    assert Spending(tmp_path / "0.spent").total() == spent  # asking is free: nothing is made anew
+    assert spent(tmp_path) == before  # asking is free: nothing is made anew
     announce(second)
     for site in range(SITES):
         with pytest.raises(ProtocolError, match="no upload"):
@@ -360,8 +368,7 @@ def test_no_round_is_answered_twice(
         with pytest.raises(ProtocolError, match="left the run"):
             ask(sockets[0], raw)
     uploads = ROUNDS.index(round_) >= ROUNDS.index("upload")
-    charged = (tmp_path / "0.spent").read_text().splitlines() if uploads else []
-    assert len(charged) == uploads
+    assert budget(tmp_path, 0).account().total.charges == uploads
     if round_ == "upload":  # and having broken off, it does not hand out chunks either
         with pytest.raises(ProtocolError, match="no upload"):
             ask(sockets[0], run.chunk_request(0, 0))
@@ -374,7 +381,6 @@ def test_requests_of_another_run_are_no_use(
     """A relay has two runs' requests, in any round, and hands in the wrong one."""
     mine, other = (a_run(keys, a_plan(), tmp_path / str(n), n) for n in (1, 2))
     agents = [Agent(holdings(keys, n, tmp_path / "elsewhere")) for n in range(SITES)]
-    (tmp_path / "elsewhere").mkdir()
     requests = []
     for _ in ROUNDS[:4]:
         for site, raw in list(other.requests()):
@@ -398,7 +404,7 @@ def test_requests_of_another_run_are_no_use(
     for raw in renamed:
         with pytest.raises(ProtocolError, match="left the run"):
             ask(sockets[0], raw)
-    assert not Spending(tmp_path / "0.spent").total()
+    assert not spent(tmp_path)
 
 
 def test_what_a_client_can_get_said_does_not_hold_a_row(
@@ -477,7 +483,7 @@ def test_what_an_agent_says_before_the_upload_does_not_depend_on_its_rows(
 def test_a_policy_declines_for_a_reason(
     policy: Policy, plan: dict[str, Any], says: str | None
 ) -> None:
-    reason = policy.declines(a_plan(**plan), SCHEMA, 0.0)
+    reason = policy.declines(a_plan(**plan), SCHEMA, Account(policy.limit))
     if says is None:
         assert reason is None
     else:

@@ -184,7 +184,8 @@ def test_two_real_releases_differ(capemix: Capemix, tmp_path: Path) -> None:
 def test_the_manifest_holds_nothing_private(capemix: Capemix, tmp_path: Path) -> None:
     table = write_csv(tmp_path / "people.csv", rows=137)
     out = tmp_path / "release"
-    ran = capemix(*small("--data", table, "--label", "y", "--public-range", "0,1", "--out", out))
+    words = ["--data", table, "--label", "y", "--public-range", "0,1", "--no-ledger"]
+    ran = capemix(*small(*words, "--out", out))
     assert ran.code == 0, ran.err
     text = (out / "manifest.json").read_text()
     manifest = json.loads(text)
@@ -205,7 +206,7 @@ def every_number(found: object) -> list[float]:
 
 def test_undeclared_class_sizes_are_paid_for(capemix: Capemix, tmp_path: Path) -> None:
     table = write_csv(tmp_path / "people.csv", rows=300)
-    words = ["--data", table, "--label", "y", "--public-range", "0,1"]
+    words = ["--data", table, "--label", "y", "--public-range", "0,1", "--no-ledger"]
     capemix(*small(*words, "--out", tmp_path / "paid"))
     capemix(*small(*words, "--class-sizes", "100,100,100", "--out", tmp_path / "declared"))
     steps = {}
@@ -223,6 +224,7 @@ def test_undeclared_class_sizes_are_paid_for_by_sites_too(
 ) -> None:
     table = write_csv(tmp_path / "people.csv", rows=600)
     words = ["--data", table, "--label", "y", "--public-range", "0,1", "--scheme", scheme]
+    words += ["--no-ledger"]
     ran = capemix(*small(*words, "--sites", 4, "--out", tmp_path / "paid", "--json"))
     assert ran.code == 0, ran.err
     assert ran.json["epsilon"] == pytest.approx(5, rel=1e-3)
@@ -233,7 +235,11 @@ def test_undeclared_class_sizes_are_paid_for_by_sites_too(
 def test_a_files_own_columns_and_classes_come_back(capemix: Capemix, tmp_path: Path) -> None:
     table = write_csv(tmp_path / "t.csv", rows=300)
     out = tmp_path / "release"
-    capemix(*small("--data", table, "--label", "y", "--public-range", "0,1", "--out", out))
+    capemix(
+        *small(
+            "--data", table, "--label", "y", "--public-range", "0,1", "--no-ledger", "--out", out
+        )
+    )
     released = pq.read_table(out / "synthetic.parquet")
     assert released.column_names == ["a", "b", "y"]
     assert set(released["y"].to_pylist()) == {"no", "perhaps", "yes"}
@@ -247,6 +253,7 @@ def test_sites_can_be_a_column_of_the_file(capemix: Capemix, tmp_path: Path) -> 
     table = write_csv(tmp_path / "t.csv", rows=300, site=True)
     out = tmp_path / "release"
     words = ["--data", table, "--label", "y", "--public-range", "0,1", "--scheme", "cape"]
+    words += ["--no-ledger"]
     ran = capemix(*small(*words, "--partition", "site", "--out", out, "--json"))
     assert ran.json["sites"] == 4
     assert pq.read_table(out / "synthetic.parquet").column_names == ["a", "b", "y"]
@@ -394,7 +401,9 @@ def test_a_class_smaller_than_the_mixture_is_named_to_its_owner(
     capemix: Capemix, tmp_path: Path
 ) -> None:
     table = write_csv(tmp_path / "t.csv", rows=20)
-    ran = capemix(*small("--data", table, "--label", "y"), "--out", tmp_path / "release")
+    ran = capemix(
+        *small("--data", table, "--label", "y", "--no-ledger"), "--out", tmp_path / "release"
+    )
     assert_one_sentence(ran.code, ran.out, ran.err, "--mixture")
 
 

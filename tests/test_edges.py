@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from capemix.accounting.joint_view import MOST_PROPOSALS, graph_failure_probability
-from capemix.agent import Agent, Spending
+from capemix.agent import Agent
 from capemix.errors import InputError
 from capemix.federation import Federation, Scheme, peers_for
 from capemix.plan import make_plan
@@ -18,7 +18,7 @@ from capemix.protocol.policy import Policy
 from capemix.protocol.site import ROUNDS
 from capemix.protocol.wire import COORDINATOR, Context, Message, ProtocolError
 from capemix.randomness.source import SystemSource
-from test_agent import SCHEMA, a_plan, a_run, holdings, keys
+from test_agent import SCHEMA, a_plan, a_run, budget, holdings, keys
 from world import ASKED, RUN, World, counting_plan, identity
 
 __all__ = ["keys"]  # a fixture
@@ -162,10 +162,10 @@ def test_an_agent_started_anew_does_not_upload_in_the_same_run_again(
                 run.close()
 
     one_execution()
-    assert len((tmp_path / "0.spent").read_text().splitlines()) == 1
+    assert budget(tmp_path, 0).account().total.charges == 1
     with pytest.raises(ProtocolError, match="has uploaded in that run already"):
         one_execution()
-    assert Spending(tmp_path / "0.spent").knows((1).to_bytes(16, "big").hex())
+    assert budget(tmp_path, 0).knows((1).to_bytes(16, "big").hex())
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,6 @@ can be had again, the same bytes each time, until the run is over or another run
 from __future__ import annotations
 
 import json
-import math
 import os
 import shutil
 import socket
@@ -30,7 +29,8 @@ from cryptography.hazmat.primitives.serialization import (
 
 from capemix.accounting.joint_view import MOST_PROPOSALS
 from capemix.data.rows import LabeledRows
-from capemix.errors import CapemixError, InputError
+from capemix.errors import BudgetError, CapemixError, InputError
+from capemix.ledger import Lineage
 from capemix.pipeline import SiteShare, SourceDraws, prepare_site, site_share
 from capemix.plan import Plan
 from capemix.protocol.agreement import public_bytes
@@ -47,40 +47,6 @@ _MAX_FRAME: Final = MOST_CHUNK
 _PATIENCE_S: Final = 120.0
 
 
-class Spending:
-    """What earlier runs cost, one line each, on disk before an upload exists and never refunded."""
-
-    def __init__(self, path: Path) -> None:
-        self._path = path
-
-    def total(self) -> float:
-        try:
-            lines = self._path.read_text().splitlines()
-            return sum(float(json.loads(line)["epsilon"]) for line in lines)
-        except FileNotFoundError:
-            return 0.0
-        except (ValueError, KeyError, TypeError):
-            raise InputError(
-                str(self._path), "cannot be read as a record of spending", fix="restore it"
-            ) from None
-
-    def knows(self, run: str) -> bool:
-        """Whether this run was charged, perhaps before the agent was last started."""
-        if not self._path.exists():
-            return False
-        return any(json.loads(line)["run"] == run for line in self._path.read_text().splitlines())
-
-    def charge(self, run: str, epsilon: float, delta: float, limit: float) -> None:
-        """Record a cost; refused if it would pass the limit (runs may have gone on meanwhile)."""
-        if self.total() + epsilon > limit:
-            raise ProtocolError("the budget over all runs would be overspent")
-        line = json.dumps({"run": run, "epsilon": epsilon, "delta": delta}) + "\n"
-        with self._path.open("a") as file:
-            file.write(line)
-            file.flush()
-            os.fsync(file.fileno())
-
-
 @dataclass(frozen=True, eq=False)
 class Holdings:
     """What an agent keeps to itself."""
@@ -90,7 +56,7 @@ class Holdings:
     roster: Roster
     policy: Policy
     rows: LabeledRows
-    spending: Spending
+    budget: Lineage
     test_seed: int | None = None
 
     def __repr__(self) -> str:
@@ -104,6 +70,7 @@ class Agent:
         self._holdings = holdings
         self._runs: dict[str, Site] = {}
         self._lock = threading.Lock()
+        holdings.budget.set_limit(holdings.policy.limit)
 
     def answer(self, raw: bytes) -> bytes:
         holdings = self._holdings
@@ -120,7 +87,7 @@ class Agent:
                 return self._runs[run].answer(raw)
             if len(self._runs) >= MOST_PROPOSALS:
                 raise ProtocolError("this agent has seen too many runs; start it anew")
-            if self._holdings.spending.knows(run):
+            if holdings.budget.knows(run):
                 raise ProtocolError("this site has uploaded in that run already")
             site = self._site(run)
             try:
@@ -140,20 +107,18 @@ class Agent:
         asked: dict[str, Any] = {}
 
         def consent(plan: Plan, schema: dict[str, Any]) -> str | None:
-            reason = holdings.policy.declines(plan, schema, holdings.spending.total())
+            reason = holdings.policy.declines(plan, schema, holdings.budget.account())
             if reason is None and not set(schema["features"]) <= set(holdings.rows.feature_names):
                 reason = "this site does not have the plan's columns"
             asked["features"] = schema.get("features")
             return reason
 
         def make_share(plan: Plan, masks: SiteKeys) -> SiteShare:
-            guarantee = plan.guarantee(reference=False)
-            holdings.spending.charge(
-                run,
-                math.inf if guarantee.epsilon is None else guarantee.epsilon,
-                guarantee.delta,
-                holdings.policy.total_epsilon,
-            )
+            try:
+                cost = plan.cost(holdings.policy.relation)
+                holdings.budget.charge(f"upload, site {holdings.number}", cost, run=run)
+            except BudgetError:  # runs may have gone on meanwhile
+                raise ProtocolError("the budget over all runs would be overspent") from None
             for earlier in self._runs.values():
                 earlier.let_go()  # one upload is in memory at a time
             rows = rows_for(holdings.rows, plan, tuple(asked["features"]))

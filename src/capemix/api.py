@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Callable, Sequence
 from typing import Any, Final, Self
 
@@ -15,6 +16,7 @@ from capemix.engines.local import run_local
 from capemix.errors import InputError
 from capemix.federation import Federation, Scheme
 from capemix.guarantee import Guarantee
+from capemix.ledger import Ledger, Lineage
 from capemix.plan import Accountant, Plan, RecordPlan, make_plan, make_record_plan
 from capemix.prepare.steps import Coverage, PublicMap
 from capemix.queries import Relation, Selection
@@ -26,6 +28,8 @@ from capemix.synthesizers.names import SynthesizerName
 COUNT_SHARE: Final = 0.1
 """The part of epsilon and delta that class sizes take when they are not declared."""
 
+LedgerPlace = Ledger | str | os.PathLike[str] | None
+
 
 def synthesize(
     plan: Plan | RecordPlan,
@@ -34,16 +38,44 @@ def synthesize(
     source: Source | None = None,
     progress: Callable[[int], None] | None = None,
     threads: int | None = None,
+    ledger: LedgerPlace = None,
+    lineage: str | None = None,
 ) -> Release:
-    """Carry out a calibrated plan on one curator's rows, or on a sequence of sites' rows."""
+    """Carry out a calibrated plan on one curator's rows, or on a sequence of sites' rows.
+
+    With a ``lineage``, the release is charged to it before any noise is drawn; ``ledger`` is a
+    ledger or its file, the user's own by default. Without, nothing is counted.
+    """
     sites = [rows] if isinstance(rows, LabeledRows) else list(rows)
+    budget = budget_of(ledger, lineage, source)
+
+    def charge() -> None:
+        if budget is not None:
+            budget.charge("release", plan.cost(budget.relation))
+
     if isinstance(plan, RecordPlan):
-        return release_records(plan, sites, source=source, progress=progress)
+        return release_records(plan, sites, source=source, progress=progress, before=charge)
     if plan.federation.scheme is Scheme.CENTRAL and len(sites) > 1:
         raise InputError(
             "rows", "must be one table for the central scheme", value=len(sites), fix="pool them"
         )
-    return run_local(plan, sites, source=source, progress=progress, threads=threads)
+    return run_local(plan, sites, source=source, progress=progress, threads=threads, before=charge)
+
+
+def budget_of(ledger: LedgerPlace, lineage: str | None, source: Source | None) -> Lineage | None:
+    """The lineage that a release is charged to, if one is named."""
+    if lineage is None:
+        if ledger is not None:
+            raise InputError("lineage", "is not named", fix="say which data the ledger counts")
+        return None
+    if isinstance(source, SeededSource):
+        raise InputError(
+            "--test-seed",
+            "makes noise that is not private, so no budget can pay for it",
+            fix="leave it out, or say --no-ledger",
+        )
+    opened = ledger if isinstance(ledger, Ledger) else Ledger.open(ledger)
+    return opened.lineage(lineage)
 
 
 def noisy_class_sizes(
@@ -55,14 +87,38 @@ def noisy_class_sizes(
     delta: float,
     relation: Relation,
     source: Source,
+    budget: Lineage | None = None,
 ) -> tuple[tuple[int, ...], Guarantee]:
     """Class sizes as a small private sum of their own: every record adds its one-hot label once.
 
     It is the same query, noise and accounting as for mixtures: one draw in which every record
-    takes part.
+    takes part. With a ``budget`` they are charged to it before they are drawn.
     """
+    plan = _counting_plan(classes, federation, epsilon=epsilon, delta=delta, relation=relation)
+    one_hot = [
+        LabeledRows(
+            features=np.eye(classes)[rows.labels],
+            labels=np.zeros(len(rows), dtype=np.int64),
+            classes=(0,),
+            feature_names=tuple(str(k) for k in range(classes)),
+        )
+        for rows in sites
+    ]
+
+    def charge() -> None:
+        if budget is not None:
+            budget.charge("class sizes", plan.cost(budget.relation), preliminary=True)
+
+    counted = run_local(plan, one_hot, source=source.child("class sizes"), before=charge)
+    sizes = counted.features[0] * plan.mixing.class_sizes[0]
+    return tuple(max(1, round(float(size))) for size in sizes), counted.guarantee
+
+
+def _counting_plan(
+    classes: int, federation: Federation, *, epsilon: float, delta: float, relation: Relation
+) -> Plan:
     averaged = federation.sites if federation.averaged else 1
-    plan = make_plan(
+    return make_plan(
         width=classes,
         class_sizes=(averaged,),  # the constant of a rate of 1
         samples=1,
@@ -78,18 +134,6 @@ def noisy_class_sizes(
         relation=relation,
         delta=delta,
     ).calibrate(epsilon)
-    one_hot = [
-        LabeledRows(
-            features=np.eye(classes)[rows.labels],
-            labels=np.zeros(len(rows), dtype=np.int64),
-            classes=(0,),
-            feature_names=tuple(str(k) for k in range(classes)),
-        )
-        for rows in sites
-    ]
-    counted = run_local(plan, one_hot, source=source.child("class sizes"))
-    sizes = counted.features[0] * averaged
-    return tuple(max(1, round(float(size))) for size in sizes), counted.guarantee
 
 
 class Synthesizer:
@@ -98,7 +142,8 @@ class Synthesizer:
     Class sizes and the range of the features are public if given; otherwise sizes are paid for
     out of the budget and rows are taken as they stand. ``method`` is mixing (DP-CDA), or one of the
     baselines dp-mix, random-projection and local-perturbation; by default ``mixture`` is 16,
-    ``samples`` 1000 and the relation add-or-remove-one, where the method has them.
+    ``samples`` 1000 and the relation add-or-remove-one, where the method has them. With a
+    ``lineage`` every fit is charged to it before it draws; without, nothing is counted.
     """
 
     def __init__(
@@ -115,6 +160,8 @@ class Synthesizer:
         relation: str | None = None,
         projection: int | None = None,
         test_seed: int | None = None,
+        ledger: LedgerPlace = None,
+        lineage: str | None = None,
     ) -> None:
         self.epsilon = epsilon
         self.delta = delta
@@ -127,6 +174,8 @@ class Synthesizer:
         self.relation = relation
         self.projection = projection
         self.test_seed = test_seed
+        self.ledger = ledger
+        self.lineage = lineage
 
     def get_params(self, deep: bool = True) -> dict[str, Any]:  # noqa: ARG002
         return {name: value for name, value in vars(self).items() if not name.endswith("_")}
@@ -152,6 +201,8 @@ class Synthesizer:
             class_sizes=tuple(self.class_sizes) if self.class_sizes is not None else None,
             projection=self.projection,
             source=source,
+            ledger=self.ledger,
+            lineage=self.lineage,
             **{name: value for name, value in asked.items() if value is not None},
         )
         self.guarantee_ = self.release_.guarantee
@@ -202,12 +253,20 @@ def release_of(
     projection: int | None = None,
     progress: Callable[[int], None] | None = None,
     delta: float = 1e-5,
+    ledger: LedgerPlace = None,
+    lineage: str | None = None,
     **asked: Any,
 ) -> Release:
     """Plan, calibrate and synthesize; without declared class sizes, pay for noisy ones first.
 
     ``asked`` goes to `make_plan`, or to `make_record_plan` where records are released one by one.
+    ``ledger`` and ``lineage`` are as for `synthesize`; class sizes are charged too.
     """
+    budget = budget_of(ledger, lineage, source)
+    counted: dict[str, Any] = {}
+    if budget is not None:
+        budget.account()  # declared, and readable
+        counted = {"ledger": budget.ledger, "lineage": budget.name}
     sites = [rows] if isinstance(rows, LabeledRows) else list(rows)
     first = sites[0]
     kind = SynthesizerName.named(synthesizer)
@@ -222,7 +281,9 @@ def release_of(
             projection=projection,
             **asked,
         )
-        return synthesize(alone.calibrate(epsilon), sites, source=source, progress=progress)
+        return synthesize(
+            alone.calibrate(epsilon), sites, source=source, progress=progress, **counted
+        )
     if projection is not None:
         raise InputError(
             "--projection",
@@ -257,14 +318,19 @@ def release_of(
                 fix="give them, or use --selection poisson",
             )
         else:
+            share: dict[str, Any] = {
+                "epsilon": epsilon * COUNT_SHARE,
+                "delta": delta * COUNT_SHARE,
+                "relation": plan.relation,
+            }
+            if budget is not None:
+                counting = _counting_plan(len(first.classes), plan.federation, **share)
+                likely = make_plan(
+                    class_sizes=true_sizes, delta=delta * (1 - COUNT_SHARE), **asked
+                ).calibrate(epsilon * (1 - COUNT_SHARE))
+                budget.check(counting.cost(budget.relation), likely.cost(budget.relation))
             sizes, earlier = noisy_class_sizes(
-                len(first.classes),
-                sites,
-                plan.federation,
-                epsilon=epsilon * COUNT_SHARE,
-                delta=delta * COUNT_SHARE,
-                relation=plan.relation,
-                source=source,
+                len(first.classes), sites, plan.federation, source=source, budget=budget, **share
             )
             least = plan.mixing.mixture * plan.mixing.sites_averaged
             if plan.mixing.pool is Pool.ALL:  # then all classes together hold a mixture
@@ -273,4 +339,4 @@ def release_of(
             epsilon, delta = epsilon * (1 - COUNT_SHARE), delta * (1 - COUNT_SHARE)
             asked["sizes"] = Coverage.PAID
     plan = make_plan(class_sizes=class_sizes, delta=delta, earlier=earlier, **asked)
-    return synthesize(plan.calibrate(epsilon), sites, source=source, progress=progress)
+    return synthesize(plan.calibrate(epsilon), sites, source=source, progress=progress, **counted)

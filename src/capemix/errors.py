@@ -21,3 +21,7 @@ class InputError(CapemixError, ValueError):
         self.fix = fix
         got = "" if value is None else f" (got {value})"
         super().__init__(f"{field} {problem}{got}; {fix}.")
+
+
+class BudgetError(InputError):
+    """A release that a lineage's budget cannot pay for."""

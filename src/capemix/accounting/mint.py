@@ -81,6 +81,21 @@ class NoisedSum:
     def strongest(self) -> str:
         return min(self.view_multipliers, key=self.view_multipliers.__getitem__)
 
+    @property
+    def numbers_drawn(self) -> int:
+        """By one site: a row's coordinates, a subset size, and indices at 2^-97 each."""
+        query = self.query
+        per_row = query.width + 1 + 16 * max(64 + p.selected for p in query.participation)
+        return query.rows * per_row
+
+    @property
+    def lattice_extra(self) -> float:
+        """What it adds to every order that a sum of discrete Gaussians is not quite one."""
+        if self.arithmetic != LATTICE or self.site_sigma is None:
+            return 0.0
+        coordinates = self.query.rows * self.query.width
+        return lattice_sum_epsilon(self.site_sigma, self.summands, coordinates)
+
 
 def sound_epsilon(noised: NoisedSum, multiplier: float, delta: float, relation: Relation) -> float:
     """The bound that the sound accountant proves for one view; infinite where it proves none.
@@ -88,19 +103,12 @@ def sound_epsilon(noised: NoisedSum, multiplier: float, delta: float, relation: 
     Delta first pays for the peer graph falling apart and for the samplers' distance from their
     exact laws; integer-order RDP (or, for the rounded Gaussian, PLD) takes the rest.
     """
-    query = noised.query
     if multiplier <= 0.0:
         return math.inf
     if noised.arithmetic == REAL:
         left = delta - noised.graph_failure
         return _epsilon(noised, multiplier, left, relation) if left > 0 else math.inf
-    # Numbers drawn per row: its coordinates, a subset size, and indices at 2^-97 each.
-    per_row = query.width + 1 + 16 * max(64 + p.selected for p in query.participation)
-    drawn = query.rows * per_row
-    extra = 0.0
-    if noised.arithmetic == LATTICE and noised.site_sigma is not None:
-        coordinates = query.rows * query.width
-        extra = lattice_sum_epsilon(noised.site_sigma, noised.summands, coordinates)
+    drawn, extra = noised.numbers_drawn, noised.lattice_extra
     left = (delta - noised.graph_failure) * (1 - _SAMPLERS_SHARE)
     if left <= 0:
         return math.inf

@@ -35,13 +35,14 @@ def release_records(
     *,
     source: Source | None = None,
     progress: Callable[[int], None] | None = None,
+    before: Callable[[], None] | None = None,
 ) -> Release:
-    """The sites' noised records side by side, site after site."""
+    """The sites' noised records side by side, site after site; ``before`` is called once the rows
+    fit the plan."""
     source = SystemSource() if source is None else source
     if type(source) not in (SystemSource, SeededSource):
         raise TypeError("noise comes from a SystemSource, or a SeededSource in tests")
-    features, labels = [], []
-    for index, rows in enumerate(sites):
+    for rows in sites:
         if rows.width != plan.width or rows.classes != plan.classes:
             raise InputError(
                 "rows",
@@ -49,6 +50,10 @@ def release_records(
                 value=f"{rows.width} and {len(rows.classes)}",
                 fix="plan for these rows",
             )
+    if before is not None:
+        before()
+    features, labels = [], []
+    for index, rows in enumerate(sites):
         own = source.child("site", index)
         features.append(noised_rows(plan, rows.features, own.child("rows"), progress))
         labels.append(answered_labels(plan, rows.labels, own))

@@ -11,6 +11,7 @@ import typer
 from capemix.cli import options as opt
 from capemix.cli.federate import federate
 from capemix.cli.frontier import frontier
+from capemix.cli.ledger import ledger
 from capemix.cli.measure import measure
 from capemix.cli.reproduce import reproduce
 from capemix.cli.site import keygen, site
@@ -37,6 +38,7 @@ app.command()(keygen)
 app.command()(reproduce)
 app.add_typer(site, name="site")
 app.add_typer(federate, name="federate")
+app.add_typer(ledger, name="ledger")
 
 
 @app.callback(invoke_without_command=True)
@@ -77,11 +79,12 @@ def account(
 
 
 @app.command()
-@opt.with_options(opt.Table, opt.Mixing, opt.Method)
+@opt.with_options(opt.Table, opt.Mixing, opt.Method, opt.Counted)
 def synth(
     table: opt.Table,
     mixing: opt.Mixing,
     method: opt.Method,
+    counted: opt.Counted,
     context: typer.Context,
     epsilon: Annotated[float, typer.Option(help="The budget; inf for none.")],
     out: Annotated[Path, typer.Option(help="Folder to write: absent or empty.")],
@@ -97,6 +100,7 @@ def synth(
         raise InputError("--epsilon", "must be above 0", value=epsilon, fix="give a budget, or inf")
     check_output(out)
     loaded = table.load()
+    budget = counted.asked(loaded)
     parts = method.parts(table, loaded)
     seed = table.test_seed
     rows = len(loaded.train) if method.recordwise else mixing.samples * len(parts)
@@ -106,6 +110,7 @@ def synth(
             epsilon=epsilon,
             source=SystemSource() if seed is None else SeededSource(seed),
             progress=progress,
+            **budget,
             **method.asked(table, mixing, loaded, opt.given(context)),
         )
     with spinner("writing the release", quiet=json):

@@ -128,10 +128,11 @@ def init(
 
 
 @federate.command()
-@opt.with_options(opt.Table, opt.Mixing)
+@opt.with_options(opt.Table, opt.Mixing, opt.Counted)
 def local(
     table: opt.Table,
     mixing: opt.Mixing,
+    counted: opt.Counted,
     sites: Annotated[int, typer.Option(help="S: sites.")],
     out: Annotated[Path, typer.Option(help="Folder to write: absent or empty.")],
     epsilon: Annotated[float, typer.Option(help="The budget.")] = 10.0,
@@ -149,11 +150,14 @@ def local(
     prove who they are, over TLS; or with simulated ones."""
     if find_spec("flwr") is None:
         raise InputError("flwr", "is not installed", fix="pip install 'capemix[flower]'")
+    from capemix.api import budget_of
     from capemix.engines.flower.local import run_on_loopback
+    from capemix.randomness.source import SeededSource
     from capemix.release import check_output
 
     check_output(out)
     loaded = table.load()
+    asked = counted.asked(loaded)
     width, sizes = loaded.train.width, table.sizes(loaded)
     if sizes is None:
         raise InputError("--class-sizes", "must be declared for a file", fix="give public sizes")
@@ -166,6 +170,10 @@ def local(
         class_sizes=sizes,
         sites=sites,
     )
+    seed = table.test_seed
+    budget = budget_of(**asked, source=None if seed is None else SeededSource(seed))
+    if budget is not None:  # all sites' rows are this one user's
+        budget.charge("trial federation", made.cost(budget.relation))
     outcome = run_on_loopback(
         made,
         parts,

@@ -9,6 +9,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, get_type_hints
 
 import typer
@@ -352,6 +353,48 @@ class Trained:
                     fix="leave it out, or use --model cnn",
                 )
         return Classifier(self.model, seeds=seeds, **own)
+
+
+LedgerFile = Annotated[
+    Path | None,
+    typer.Option(
+        "--ledger",
+        help="The ledger's file [default: ledger.db in the user's state folder].",
+        show_default=False,
+    ),
+]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Counted:
+    """Which budget pays."""
+
+    lineage: Annotated[
+        str | None,
+        typer.Option(
+            help="Name of the data whose budget pays, as given to `capemix ledger set-limit`.",
+            show_default=False,
+        ),
+    ] = None
+    ledger: LedgerFile = None
+    no_ledger: Annotated[
+        bool, typer.Option("--no-ledger", help="Count nothing, for rows that are not private.")
+    ] = False
+
+    def asked(self, loaded: Loaded) -> dict[str, Any]:
+        """In the words of `synthesize`. Rows of the user's own are counted, or not, by name."""
+        if self.no_ledger and (self.lineage is not None or self.ledger is not None):
+            raise InputError(
+                "--no-ledger", "contradicts --lineage and --ledger", fix="leave one out"
+            )
+        if self.lineage is None and not self.no_ledger and loaded.info is None:
+            raise InputError(
+                "--lineage",
+                "is needed, so that what is released of these rows is counted",
+                fix="name the data after `capemix ledger set-limit NAME --epsilon E`, or say"
+                " --no-ledger",
+            )
+        return {"ledger": self.ledger, "lineage": self.lineage}
 
 
 def declared_plan(

@@ -56,6 +56,35 @@ def print_table(title: str, rows: list[dict[str, Any]]) -> None:
     Console().print(table)
 
 
+def print_ledger(lines: list[dict[str, Any]]) -> None:
+    """Limits and charges, a line each, with where they left their lineage."""
+    table = Table(box=None, pad_edge=False)
+    for name in ("line", "time", "lineage", "what"):
+        table.add_column(name)
+    for name in ("alone", "so far", "used", "left"):
+        table.add_column(name, justify="right")
+    for line in lines:
+        table.add_row(
+            str(line["line"]),
+            line["time"][:10],
+            line["lineage"],
+            line["what"]
+            if line["epsilon"] is not None
+            else f"limit {line['limit_epsilon']:.4g}, {line['limit_delta']:.3g}",
+            _number(line["epsilon"]),
+            _number(line["epsilon_so_far"]),
+            "-" if line["used"] is None else f"{line['used']:.1%}",
+            "-" if line["left"] is None else f"{line['left']:.1%}",
+        )
+    console = Console(markup=False, highlight=False)
+    console.print(table)
+    console.print(
+        "alone: a release's own epsilon. so far: epsilon of all up to this line, at the limit's"
+        " delta, had they been planned in advance.\nused: the part of the limit that is gone, which holds for plans"
+        " chosen after seeing releases, too."
+    )
+
+
 def print_release(release: Release, folder: Path) -> None:
     """The one-screen summary of a release."""
     guarantee, plan = release.guarantee, release.plan

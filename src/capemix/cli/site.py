@@ -80,6 +80,9 @@ def serve(
     roster: Annotated[Path, typer.Option(help="The roster, verified with the other sites.")],
     policy: Annotated[Path, typer.Option(help="What this site agrees to.")],
     data: Data,
+    lineage: Annotated[
+        str, typer.Option(help="Name of these rows in the ledger; the policy limits their budget.")
+    ],
     socket: Annotated[Path, typer.Option(help="Unix socket to listen on.")],
     label: LabelColumn = None,
     group: Annotated[
@@ -89,17 +92,16 @@ def serve(
             show_default=False,
         ),
     ] = None,
-    spending: Annotated[
-        Path | None, typer.Option(help="Record of what was spent [default: beside the key].")
-    ] = None,
+    ledger: opt.LedgerFile = None,
     test_seed: Annotated[
         int | None, typer.Option(help="Reproducible noise, for tests: NOT private.")
     ] = None,
 ) -> None:
     """Hold the rows and answer the protocol, until stopped."""
-    from capemix.agent import Holdings, Spending, load_identity
+    from capemix.agent import Holdings, load_identity
     from capemix.agent import serve as listen
     from capemix.data import open_data
+    from capemix.ledger import Ledger
     from capemix.protocol.agreement import public_bytes
     from capemix.protocol.policy import Policy
     from capemix.protocol.roster import Roster
@@ -128,7 +130,7 @@ def serve(
         roster=members,
         policy=Policy.from_json(text(policy, "--policy")),
         rows=open_data(data, label).train,
-        spending=Spending(spending or identity.with_suffix(".spent")),
+        budget=Ledger.open(ledger).lineage(lineage),
         test_seed=test_seed,
     )
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # as a service is stopped

@@ -22,8 +22,10 @@ def run_local(
     source: Source | None = None,
     progress: Callable[[int], None] | None = None,
     threads: int | None = None,
+    before: Callable[[], None] | None = None,
 ) -> Release:
-    """Every site's share, added up and unmasked. ``progress`` counts rows over all sites."""
+    """Every site's share, added up and unmasked. ``progress`` counts rows over all sites;
+    ``before`` is called once the rows fit the plan, before anything is drawn from them."""
     federation = plan.federation
     if len(sites) != federation.sites:
         raise InputError(
@@ -51,6 +53,8 @@ def run_local(
             else PeerGraph.circulant(federation.sites, federation.peers, source.stream("graph"))
         )
         keys = {site.site: site for site in deal_keys(graph, source)}
+    if before is not None:
+        before()
     coordinator = Coordinator(plan)
     for index, rows in enumerate(sites):
         prepared = prepare_site(plan, rows.features, rows.labels)

@@ -13,6 +13,7 @@ from typing import Any, Final
 
 from capemix.accounting import mint
 from capemix.accounting.calibration import smallest_noise
+from capemix.accounting.cost import Cost, sum_cost
 from capemix.accounting.theorem1 import Theorem1
 from capemix.errors import InputError
 from capemix.federation import (
@@ -277,6 +278,23 @@ class Plan:
             earlier=self.earlier,
             reference=reference,
         )
+
+    @property
+    def poisson(self) -> bool:
+        """Whether records are drawn independently, so that either relation can be counted."""
+        return self.mixing.selection is Selection.POISSON
+
+    def cost(self, relation: Relation | None = None) -> Cost:
+        """What a release of this plan takes from a budget, itself alone: an ``earlier`` one has
+        been paid for. Poisson draws can be counted in either relation."""
+        if self.accountant is Accountant.PAPER:
+            raise InputError(
+                "--accountant",
+                "must be sound to be counted: a paper claim bounds nothing",
+                value=self.accountant,
+                fix="use --accountant sound, or say --no-ledger",
+            )
+        return sum_cost(self._noised_sum(), self.delta, relation or self.relation)
 
     @property
     def noise_multiplier(self) -> float:

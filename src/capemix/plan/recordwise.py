@@ -20,6 +20,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from capemix.accounting import mint
+from capemix.accounting.cost import Cost, record_cost
 from capemix.accounting.gaussian import kept_probability
 from capemix.errors import InputError
 from capemix.guarantee import Guarantee
@@ -173,14 +174,25 @@ class RecordPlan:
 
     def guarantee(self, *, seeded: bool = False, sites: int = 1) -> Guarantee:
         """What a release of this plan promises, the same for any number of sites."""
-        noised = mint.NoisedRecord(
+        return mint.mint_recordwise(
+            self._noised_record(),
+            row_bound=self.clip,
+            delta=self.delta,
+            sites=sites,
+            seeded=seeded,
+        )
+
+    def cost(self, relation: Relation | None = None) -> Cost:
+        """What a release of this plan takes from a budget."""
+        asked = relation or Relation.REPLACE_ONE
+        return record_cost(self._noised_record(), self.delta, asked, len(self.classes))
+
+    def _noised_record(self) -> mint.NoisedRecord:
+        return mint.NoisedRecord(
             columns=self.columns,
             sensitivity=self.sensitivity,
             noise=self._known_noise,
             label_epsilon=self.label_epsilon,
-        )
-        return mint.mint_recordwise(
-            noised, row_bound=self.clip, delta=self.delta, sites=sites, seeded=seeded
         )
 
     def with_noise(self, noise: float) -> RecordPlan:

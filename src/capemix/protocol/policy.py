@@ -9,14 +9,17 @@ from typing import Any
 
 from capemix.errors import InputError
 from capemix.guarantee import Status
+from capemix.ledger import Account, Limit
 from capemix.plan import Accountant, Plan
+from capemix.queries import Relation
 
 
 @dataclass(frozen=True)
 class Policy:
     """Limits that a site's owner sets. The site works the guarantee out itself, from the plan.
 
-    ``total_epsilon`` is over all runs, epsilons added up. ``columns`` and ``classes`` list what
+    ``total_epsilon`` is over all runs, as the ledger composes them, at ``max_delta`` and in
+    ``relation``: the lineage's limit. ``columns`` and ``classes`` list what
     may be used; None allows any. Gaussian masks are a claim about real numbers, so they must be
     allowed by name.
     """
@@ -29,6 +32,7 @@ class Policy:
     columns: tuple[str, ...] | None = None
     classes: tuple[str | int, ...] | None = None
     real_arithmetic: bool = False
+    relation: Relation = Relation.ADD_REMOVE
 
     def __post_init__(self) -> None:
         for name in ("max_epsilon", "max_delta", "total_epsilon"):
@@ -51,6 +55,10 @@ class Policy:
                 fix="write it without quotes",
             )
 
+    @property
+    def limit(self) -> Limit:
+        return Limit(self.total_epsilon, self.max_delta, self.relation)
+
     @classmethod
     def from_json(cls, text: str) -> Policy:
         try:
@@ -63,6 +71,8 @@ class Policy:
                     if not isinstance(found[name], list):
                         raise ValueError
                     found[name] = tuple(found[name])
+            if "relation" in found:
+                found["relation"] = Relation(found["relation"])
             return cls(**found)
         except (ValueError, TypeError, RecursionError) as error:
             if isinstance(error, InputError):
@@ -71,8 +81,8 @@ class Policy:
                 "policy", "is not a policy file", fix="start from the template"
             ) from None
 
-    def declines(self, plan: Plan, schema: dict[str, Any], spent: float) -> str | None:
-        """Why this plan is declined, or None. ``spent`` is the epsilon of earlier runs."""
+    def declines(self, plan: Plan, schema: dict[str, Any], account: Account) -> str | None:
+        """Why this plan is declined, or None. ``account`` says what earlier runs took."""
         if plan.accountant is not Accountant.SOUND:
             return "the plan is not accounted soundly"
         guarantee = plan.guarantee(reference=False)
@@ -85,7 +95,9 @@ class Policy:
             return f"epsilon {guarantee.epsilon:.4g} is above {self.max_epsilon:.4g} a run"
         if guarantee.delta > self.max_delta:
             return f"delta {guarantee.delta:.3g} is above {self.max_delta:.3g}"
-        if spent + guarantee.epsilon > self.total_epsilon:
+        if account.limit.relation is Relation.ADD_REMOVE and not plan.poisson:
+            return "the plan cannot be counted for added records"
+        if account.admit(plan.cost(account.limit.relation)) is None:
             return f"the budget of {self.total_epsilon:.4g} in all would be overspent"
         if plan.federation.sites < self.least_sites:
             return f"{plan.federation.sites} sites are fewer than {self.least_sites}"

@@ -1,0 +1,112 @@
+"""What a plan takes from a budget: its Rényi curve, and what no Rényi curve can carry."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Final
+
+from capemix.accounting.mint import (
+    REAL,
+    SAMPLER_ERROR,
+    NoisedRecord,
+    NoisedSum,
+    recordwise_epsilon,
+    sound_epsilon,
+)
+from capemix.accounting.sampled import ORDERS, rdp_curve
+from capemix.errors import InputError
+from capemix.queries import Relation
+
+PROVED: Final = "proved"
+CLAIMED: Final = "claimed in real arithmetic"
+
+
+@dataclass(frozen=True)
+class Cost:
+    """One mechanism's cost for one record, against the strongest declared view, in two ways.
+
+    *Alone*: (``epsilon``, ``delta``). *Composed*: the Rényi ``curve``, by integer order, of the
+    mechanism as it would be with exact samplers and a peer graph that holds; ``failure`` bounds the
+    probability, the same for all rows, that the graph does not hold; ``distance`` bounds the total
+    variation between the samplers' law and the exact one.
+    """
+
+    relation: Relation
+    epsilon: float
+    delta: float
+    curve: dict[int, float]
+    failure: float = 0.0
+    distance: float = 0.0
+    basis: str = PROVED
+
+
+def sum_cost(noised: NoisedSum, delta: float, relation: Relation) -> Cost:
+    """The cost of one noised sum. The curve bounds the divergence at every integer order."""
+    multiplier = noised.view_multipliers[noised.strongest]
+    epsilon = sound_epsilon(noised, multiplier, delta, relation)
+    _check_finite(epsilon)
+    curve = rdp_curve(
+        noised.query.participation,
+        multiplier,
+        relation,
+        replacement_factor=noised.replacement_factor,
+    )
+    real = noised.arithmetic == REAL
+    return Cost(
+        relation=relation,
+        epsilon=epsilon,
+        delta=delta,
+        curve=_by_order(float(value) + noised.lattice_extra for value in curve),
+        failure=noised.graph_failure,
+        distance=0.0 if real else noised.numbers_drawn * noised.summands * SAMPLER_ERROR,
+        basis=CLAIMED if real else PROVED,
+    )
+
+
+def record_cost(noised: NoisedRecord, delta: float, relation: Relation, answers: int) -> Cost:
+    """The cost of records released by themselves: a Gaussian on the row, α/2m² for a noise of m
+    sensitivities (Mironov 2017), and randomised response among ``answers`` labels."""
+    if relation is not Relation.REPLACE_ONE:
+        raise InputError(
+            "relation",
+            "does not fit records released one by one, whose number is public",
+            value=relation,
+            fix="use a lineage whose limit is for replace-one",
+        )
+    epsilon = recordwise_epsilon(noised, delta)
+    _check_finite(epsilon)
+    slope = 0.5 * (noised.sensitivity / noised.noise) ** 2
+    return Cost(
+        relation=relation,
+        epsilon=epsilon,
+        delta=delta,
+        curve=_by_order(
+            order * slope + response_rdp(noised.label_epsilon, answers, order) for order in ORDERS
+        ),
+        distance=(noised.columns + 1) * SAMPLER_ERROR,
+    )
+
+
+def response_rdp(epsilon: float, answers: int, order: int) -> float:
+    """Randomised response that tells the true of K answers with p and each other one with q:
+    1/(α-1) log(p^α q^{1-α} + q^α p^{1-α} + (K-2) q), where p = e^ε q."""
+    if answers < 2:
+        return 0.0
+    log_q = -math.log(math.exp(epsilon) + answers - 1) if epsilon < 700 else -epsilon
+    high, low = log_q + order * epsilon, log_q + (1 - order) * epsilon
+    rest = log_q + math.log(answers - 2) if answers > 2 else -math.inf
+    total = high + math.log1p(math.exp(low - high) + math.exp(rest - high))
+    return min(epsilon, max(0.0, total / (order - 1)))
+
+
+def _check_finite(epsilon: float) -> None:
+    if not math.isfinite(epsilon):
+        raise InputError(
+            "the plan", "gives no privacy, so no budget can pay for it", fix="add noise"
+        )
+
+
+def _by_order(values: Iterable[float]) -> dict[int, float]:
+    return dict(zip(ORDERS, values, strict=True))

@@ -1,0 +1,97 @@
+"""The ledger's lines: canonical JSON, each with the hash of the one before."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from capemix.accounting.cost import Cost
+from capemix.errors import InputError
+from capemix.queries import Relation
+
+START: Final = "0" * 64
+_SHORT: Final = 16
+
+
+def text_of(entry: dict[str, Any]) -> str:
+    """One spelling for one entry; doubles are written so that they come back exactly."""
+    return json.dumps(
+        entry, sort_keys=True, separators=(",", ":"), allow_nan=False, ensure_ascii=True
+    )
+
+
+def hash_of(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+@dataclass(frozen=True)
+class Head:
+    """How long the chain is, and the beginning of its last hash. Whoever keeps one can tell later
+    whether the chain still goes through it: a chain that was cut or begun anew does not."""
+
+    lines: int
+    short: str
+
+    def __str__(self) -> str:
+        return f"{self.lines}-{self.short}"
+
+    @classmethod
+    def parse(cls, text: str) -> Head:
+        lines, _, short = text.strip().partition("-")
+        if lines.isdecimal() and len(short) == _SHORT and set(short) <= set("0123456789abcdef"):
+            return cls(int(lines), short)
+        raise InputError(
+            "--head", "is not a ledger's head", value=text, fix="give what `ledger head` printed"
+        )
+
+
+def head_of(hashes: Sequence[str]) -> Head:
+    return Head(len(hashes), (hashes[-1] if hashes else START)[:_SHORT])
+
+
+def passes(hashes: Sequence[str], head: Head) -> bool:
+    """Whether the chain goes through this head."""
+    return head.lines <= len(hashes) and head_of(hashes[: head.lines]) == head
+
+
+def first_edited(lines: Sequence[tuple[int, str, str]]) -> int | None:
+    """The first line (number, text, hash) that is not what was written, or does not follow."""
+    before = START
+    for place, (number, text, found) in enumerate(lines, start=1):
+        try:
+            entry = json.loads(text)
+            whole = entry["previous"] == before and entry["line"] == number == place
+        except (ValueError, KeyError, TypeError, RecursionError):
+            whole = False
+        if not whole or hash_of(text) != found:
+            return place
+        before = found
+    return None
+
+
+def cost_as_json(cost: Cost) -> dict[str, Any]:
+    return {
+        "relation": str(cost.relation),
+        "epsilon": cost.epsilon,
+        "delta": cost.delta,
+        "curve": {str(a): v if math.isfinite(v) else None for a, v in cost.curve.items()},
+        "failure": cost.failure,
+        "distance": cost.distance,
+        "basis": cost.basis,
+    }
+
+
+def cost_from_json(found: dict[str, Any]) -> Cost:
+    return Cost(
+        relation=Relation(found["relation"]),
+        epsilon=found["epsilon"],
+        delta=found["delta"],
+        curve={int(a): math.inf if v is None else v for a, v in found["curve"].items()},
+        failure=found["failure"],
+        distance=found["distance"],
+        basis=found["basis"],
+    )

@@ -1,0 +1,368 @@
+"""The ledger on disk: one SQLite file, a line for every limit and every charge, never changed.
+
+A charge is one transaction that takes the write lock before it reads, so that two processes cannot
+both spend what is left; it is in the write-ahead log and synced before `charge` returns, so that
+whatever is made afterwards has been counted. Nothing is ever given back.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+import sqlite3
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import closing, contextmanager
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Final
+
+from capemix.accounting.cost import Cost
+from capemix.errors import BudgetError, InputError
+from capemix.ledger import chain
+from capemix.ledger.chain import Head
+from capemix.ledger.filter import Account, Limit, Way
+from capemix.queries import Relation
+
+_APPLICATION: Final = 0x63706D78
+_PATIENCE_S: Final = 60.0
+_LONGEST_NAME: Final = 100
+
+
+def default_path() -> Path:
+    """The ledger of this user: ledger.db in the state folder."""
+    state = os.environ.get("XDG_STATE_HOME", "")
+    folder = Path(state) if Path(state).is_absolute() else Path.home() / ".local" / "state"
+    return folder / "capemix" / "ledger.db"
+
+
+@dataclass(frozen=True)
+class Line:
+    """A line as written, and the account of its lineage after it."""
+
+    entry: dict[str, Any]
+    account: Account
+    cost: Cost | None = None  # of a charge
+
+    @property
+    def lineage(self) -> str:
+        return str(self.entry["lineage"])
+
+
+class Ledger:
+    """All lineages that are counted in one file."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def __repr__(self) -> str:
+        return f"Ledger({str(self.path)!r})"
+
+    @classmethod
+    def open(cls, path: str | os.PathLike[str] | None = None, *, create: bool = True) -> Ledger:
+        """The ledger in this file, by default the user's own; made if it is not there."""
+        target = default_path() if path is None else Path(path).resolve()
+        if not target.exists():
+            if not create:
+                raise InputError(
+                    "the ledger",
+                    "does not exist",
+                    value=target,
+                    fix="begin it with `capemix ledger set-limit`",
+                )
+            _make(target)
+        ledger = cls(target)
+        with ledger._connected() as database:
+            (application,) = database.execute("PRAGMA application_id").fetchone()
+        if application != _APPLICATION:
+            raise _unreadable(target)
+        return ledger
+
+    def lineage(self, name: str) -> Lineage:
+        return Lineage(self, name)
+
+    # -- reading -----------------------------------------------------------------------------
+
+    def lines(self) -> list[Line]:
+        """Every line with where it left its lineage; raises at the first one that was edited."""
+        with self._connected() as database:
+            return self._replayed(_read(database))
+
+    def head(self) -> Head:
+        with self._connected() as database:
+            return chain.head_of([found for _, _, found in _read(database)])
+
+    def verify(self, head: Head | None = None) -> Head:
+        """Walk the chain; raises at the first edited line, or if it misses ``head``."""
+        with self._connected() as database:
+            written = _read(database)
+        self._replayed(written)
+        hashes = [found for _, _, found in written]
+        if head is not None and not chain.passes(hashes, head):
+            raise InputError(
+                "the ledger",
+                "does not go through that head: it was cut, replaced or written anew",
+                value=f"{head}; it now ends at {chain.head_of(hashes)}",
+                fix="restore the copy that does",
+            )
+        return chain.head_of(hashes)
+
+    def accounts(self) -> dict[str, Account]:
+        return {line.lineage: line.account for line in self.lines()}
+
+    # -- writing -----------------------------------------------------------------------------
+
+    def set_limit(self, lineage: str, limit: Limit) -> Account:
+        """Declare a lineage, or lower or raise its limit. The relation stays once something was
+        charged, and so does the order of the filter."""
+        _check_name(lineage)
+        with self._writing() as (database, accounts):
+            account = accounts.get(lineage, Account(limit))
+            if account.total.charges and account.limit.relation is not limit.relation:
+                raise InputError(
+                    "--relation",
+                    f"must stay {account.limit.relation}: releases were counted in it",
+                    value=limit.relation,
+                    fix="leave it, or declare a lineage for other rows",
+                )
+            self._append(database, _limit_as_json(lineage, limit))
+            return replace(account, limit=limit)
+
+    def charge(
+        self,
+        lineage: str,
+        what: str,
+        cost: Cost,
+        *,
+        run: str | None = None,
+        preliminary: bool = False,
+    ) -> Account:
+        """Count a release before it exists. It is on disk when this returns; if it does not fit,
+        `BudgetError`, and nothing is written."""
+        with self._writing() as (database, accounts):
+            account = _declared(accounts, lineage)
+            admitted = account.admit(cost, preliminary=preliminary)
+            if admitted is None:
+                raise _overspent(lineage, account, cost)
+            after, way = admitted
+            self._append(
+                database,
+                {
+                    "kind": "charge",
+                    "lineage": lineage,
+                    "what": what,
+                    "run": run or secrets.token_hex(8),
+                    "way": str(way),
+                    "order": after.order,
+                    "kept": after.kept,
+                    **chain.cost_as_json(cost),
+                },
+            )
+            return after
+
+    def _append(self, database: sqlite3.Connection, entry: dict[str, Any]) -> None:
+        last = database.execute("SELECT line, hash FROM entries ORDER BY line DESC").fetchone()
+        number, before = last or (0, chain.START)
+        now = datetime.now(UTC).isoformat(timespec="seconds")
+        text = chain.text_of({**entry, "line": number + 1, "previous": before, "time": now})
+        row = (number + 1, text, chain.hash_of(text))
+        database.execute("INSERT INTO entries VALUES (?, ?, ?)", row)
+
+    # -- the file ----------------------------------------------------------------------------
+
+    def _replayed(self, written: Sequence[tuple[int, str, str]]) -> list[Line]:
+        edited = chain.first_edited(written)
+        if edited is not None:
+            raise InputError(
+                "the ledger",
+                "was edited",
+                value=f"line {edited} of {self.path}",
+                fix="restore a copy whose head you know",
+            )
+        try:
+            return list(_replay([text for _, text, _ in written]))
+        except (ValueError, KeyError, TypeError, AttributeError):
+            raise _unreadable(self.path) from None
+
+    @contextmanager
+    def _writing(self) -> Iterator[tuple[sqlite3.Connection, dict[str, Account]]]:
+        """All lineages under the write lock; committed and synced at the end, or left alone."""
+        with self._connected() as database:
+            database.execute("BEGIN IMMEDIATE")
+            lines = self._replayed(_read(database))
+            yield database, {line.lineage: line.account for line in lines}
+            database.execute("COMMIT")  # closing without it rolls back
+
+    @contextmanager
+    def _connected(self) -> Iterator[sqlite3.Connection]:
+        where = f"{self.path.as_uri()}?mode=rw"
+        try:
+            with closing(
+                sqlite3.connect(where, timeout=_PATIENCE_S, isolation_level=None, uri=True)
+            ) as database:
+                database.execute("PRAGMA synchronous = FULL")
+                yield database
+        except sqlite3.OperationalError as error:
+            busy = getattr(error, "sqlite_errorcode", 0) & 0xFF == sqlite3.SQLITE_BUSY
+            if not busy:
+                raise _unreadable(self.path) from error
+            raise InputError(
+                "the ledger", "is in use elsewhere", value=self.path, fix="try again"
+            ) from error
+        except sqlite3.Error as error:
+            raise _unreadable(self.path) from error
+
+
+@dataclass(frozen=True)
+class Lineage:
+    """One lineage of data: the name that its owner gave, whatever its rows are today."""
+
+    ledger: Ledger
+    name: str
+
+    def account(self) -> Account:
+        return _declared(self.ledger.accounts(), self.name)
+
+    @property
+    def relation(self) -> Relation:
+        return self.account().limit.relation
+
+    def knows(self, run: str) -> bool:
+        """Whether this run was charged, perhaps by a process that is no more."""
+        return any(
+            line.lineage == self.name and line.entry.get("run") == run
+            for line in self.ledger.lines()
+        )
+
+    def set_limit(self, limit: Limit) -> None:
+        """Write the limit down unless it stands already."""
+        known = self.ledger.accounts().get(self.name)
+        if known is None or known.limit != limit:
+            self.ledger.set_limit(self.name, limit)
+
+    def check(self, *costs: Cost) -> None:
+        """Raise `BudgetError` if these do not fit, the last being what the others prepare."""
+        account = self.account()
+        for place, cost in enumerate(costs, start=1):
+            admitted = account.admit(cost, preliminary=place < len(costs))
+            if admitted is None:
+                raise _overspent(self.name, account, cost)
+            account, _ = admitted
+
+    def charge(
+        self, what: str, cost: Cost, *, run: str | None = None, preliminary: bool = False
+    ) -> Account:
+        return self.ledger.charge(self.name, what, cost, run=run, preliminary=preliminary)
+
+
+# -- small things ----------------------------------------------------------------------------------
+
+
+def _make(target: Path) -> None:
+    """A whole, empty ledger under a name of its own, then one link: nobody sees half of one."""
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        handle, name = tempfile.mkstemp(prefix=f".{target.name}.", dir=target.parent)
+        os.close(handle)
+    except OSError as error:
+        raise _unwritable(target) from error
+    partial = Path(name)
+    try:
+        with closing(sqlite3.connect(partial, isolation_level=None)) as database:
+            database.execute(f"PRAGMA application_id = {_APPLICATION}")
+            database.execute("PRAGMA journal_mode = WAL")  # stays with the file
+            database.execute("PRAGMA synchronous = FULL")
+            database.execute(
+                "CREATE TABLE entries"
+                " (line INTEGER PRIMARY KEY, text TEXT NOT NULL, hash TEXT NOT NULL)"
+            )
+        try:
+            os.link(partial, target)
+        except FileExistsError:
+            return  # someone else was quicker
+        folder = os.open(target.parent, os.O_RDONLY)
+        try:
+            os.fsync(folder)
+        finally:
+            os.close(folder)
+    except (OSError, sqlite3.Error) as error:
+        raise _unwritable(target) from error
+    finally:
+        partial.unlink(missing_ok=True)
+
+
+def _read(database: sqlite3.Connection) -> list[tuple[int, str, str]]:
+    return database.execute("SELECT line, text, hash FROM entries ORDER BY line").fetchall()
+
+
+def _replay(texts: Sequence[str]) -> Iterator[Line]:
+    """What each line did to its lineage, by what it says itself of order and way."""
+    accounts: dict[str, Account] = {}
+    for text in texts:
+        entry = json.loads(text)
+        name = entry["lineage"]
+        if entry["kind"] == "limit":
+            limit = Limit(entry["epsilon"], entry["delta"], Relation(entry["relation"]))
+            accounts[name] = replace(accounts.get(name, Account(limit)), limit=limit)
+            yield Line(entry, accounts[name])
+        else:
+            cost = chain.cost_from_json(entry)
+            fixed = accounts[name].fixed(entry["order"], entry["kept"])
+            accounts[name] = fixed.charged(cost, Way(entry["way"]))
+            yield Line(entry, accounts[name], cost)
+
+
+def _limit_as_json(lineage: str, limit: Limit) -> dict[str, Any]:
+    return {
+        "kind": "limit",
+        "lineage": lineage,
+        "epsilon": limit.epsilon,
+        "delta": limit.delta,
+        "relation": str(limit.relation),
+    }
+
+
+def _declared(accounts: dict[str, Account], lineage: str) -> Account:
+    if lineage in accounts:
+        return accounts[lineage]
+    raise InputError(
+        "--lineage",
+        "has no limit yet",
+        value=lineage,
+        fix=f"set one with `capemix ledger set-limit {lineage} --epsilon E`",
+    )
+
+
+def _check_name(lineage: str) -> None:
+    if not lineage.strip() or not lineage.isprintable() or len(lineage) > _LONGEST_NAME:
+        raise InputError(
+            "--lineage",
+            f"must be 1 to {_LONGEST_NAME} printable characters",
+            value=repr(lineage[:_LONGEST_NAME]),
+            fix="name the data, for example admissions-2026",
+        )
+
+
+def _overspent(lineage: str, account: Account, cost: Cost) -> BudgetError:
+    limit = account.limit
+    return BudgetError(
+        f"the budget of {lineage}",
+        "would be overspent",
+        value=f"{account.used:.1%} of epsilon {limit.epsilon:g}, delta {limit.delta:g} is used;"
+        f" this alone is epsilon {cost.epsilon:.4g}, delta {cost.delta:.3g}",
+        fix="ask for less, or promise less: raise the limit with `capemix ledger set-limit`",
+    )
+
+
+def _unreadable(path: Path) -> InputError:
+    return InputError(
+        "the ledger", "cannot be read", value=path, fix="restore it from a copy whose head you know"
+    )
+
+
+def _unwritable(path: Path) -> InputError:
+    return InputError(
+        "--ledger", "cannot be written", value=path, fix="name a file you may write to"
+    )

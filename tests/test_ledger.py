@@ -1,0 +1,633 @@
+"""The ledger: what is counted before it exists, by whom it can be edited unseen (nobody who leaves
+the heads alone), and the filter that lets plans depend on earlier releases."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import math
+import multiprocessing
+import os
+import sqlite3
+import subprocess
+import sys
+from collections.abc import Callable
+from contextlib import closing
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from dp_accounting import GaussianDpEvent, PoissonSampledDpEvent, SelfComposedDpEvent
+from dp_accounting.rdp import RdpAccountant
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import capemix.api
+from capemix.accounting.cost import CLAIMED, PROVED, Cost, response_rdp
+from capemix.accounting.sampled import ORDERS
+from capemix.api import Synthesizer, release_of, synthesize
+from capemix.data import LabeledRows
+from capemix.errors import BudgetError, InputError
+from capemix.ledger import Account, Head, Ledger, Limit, Way, default_path
+from capemix.ledger.filter import kappa, repetitions
+from capemix.plan import Plan, make_plan, make_record_plan
+from capemix.queries import Relation
+from capemix.randomness.source import SeededSource, SystemSource
+from capemix.release import read_release
+from conftest import Capemix
+
+KILLS = int(os.environ.get("CAPEMIX_KILLS", "20"))
+LIMIT = Limit(5.0, 1e-5)
+
+
+@cache
+def a_plan(epsilon: float = 1.0, **changed: Any) -> Plan:
+    asked: dict[str, Any] = {"width": 2, "class_sizes": (100, 100), "samples": 20, "mixture": 10}
+    return make_plan(**{**asked, "classes": ("no", "yes"), **changed}).calibrate(epsilon)
+
+
+def some_rows(count: int = 200) -> LabeledRows:
+    rng = np.random.default_rng(0)
+    return LabeledRows(
+        features=rng.random((count, 2)),
+        labels=(np.arange(count) % 2).astype(np.int64),
+        classes=("no", "yes"),
+        feature_names=("a", "b"),
+    )
+
+
+def response(epsilon: float) -> Cost:
+    """Randomised response: its curve is exact, and its outcomes can be counted out."""
+    curve = {order: response_rdp(epsilon, 2, order) for order in ORDERS}
+    return Cost(Relation.ADD_REMOVE, epsilon, 0.0, curve)
+
+
+def until_refused(account: Account, cost: Cost, most: int = 10_000) -> tuple[Account, int]:
+    for times in range(most):
+        admitted = account.admit(cost)
+        if admitted is None:
+            return account, times
+        account = admitted[0]
+    raise AssertionError("never refused")
+
+
+@pytest.fixture
+def ledger(tmp_path: Path) -> Ledger:
+    made = Ledger.open(tmp_path / "ledger.db")
+    made.set_limit("people", LIMIT)
+    return made
+
+
+# -- the filter --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("rate", "noise", "draws"), [(0.1, 2.0, 10), (1.0, 8.0, 1)])
+@pytest.mark.parametrize("times", [1, 7])
+def test_what_was_spent_is_what_dp_accounting_composes(
+    rate: float, noise: float, draws: int, times: int
+) -> None:
+    selected = round(100 * rate)
+    plan = make_plan(
+        width=2, class_sizes=(100,), samples=draws, mixture=selected, noise=noise / selected
+    )
+    account = Account(Limit(20.0, 1e-5))
+    for _ in range(times):
+        admitted = account.admit(plan.cost())
+        assert admitted is not None
+        account = admitted[0]
+    oracle = RdpAccountant(list(ORDERS))
+    event: Any = GaussianDpEvent(noise)
+    event = event if rate == 1.0 else PoissonSampledDpEvent(rate, event)
+    oracle.compose(SelfComposedDpEvent(event, draws * times))
+    assert account.epsilon == pytest.approx(oracle.get_epsilon(1e-5), rel=1e-6)
+
+
+@pytest.mark.parametrize(("limit", "each"), [(10.0, 1.0), (1.0, 0.1), (5.0, 2.0), (3.0, 0.05)])
+def test_repetitions_compose_as_tightly_as_if_planned_in_advance(limit: float, each: float) -> None:
+    cost = a_plan(each).cost()
+    account, times = until_refused(Account(Limit(limit, 1e-5)), cost)
+    by_order = (
+        (limit - kappa(order, 1e-5)) / spent for order, spent in cost.curve.items() if spent
+    )
+    best = int(max(by_order))
+    assert best - 1 - best // 50 <= times <= best
+    assert times > limit / each  # more than adding epsilons allows
+    assert account.holds
+    assert account.epsilon <= limit
+    assert repetitions(account, cost) == 0
+
+
+@pytest.mark.parametrize(
+    "plan",
+    [
+        a_plan(2.0),
+        a_plan(2.0, law="rounded"),
+        a_plan(2.0, relation="replace-one"),
+        a_plan(2.0, selection="fixed-size"),
+        a_plan(2.0, scheme="cape", sites=4),
+        a_plan(2.0, scheme="cape", sites=4, masks="gaussian"),
+        a_plan(2.0, scheme="cape", sites=60, colluding=15, peers=12),
+        a_plan(30.0),
+        make_record_plan("local-perturbation", width=3, classes=(0, 1, 2)).calibrate(2.0),
+    ],
+    ids=str.split("plain rounded replace-one fixed cape masks sparse thirty records"),
+)
+def test_a_release_that_costs_the_whole_limit_fits_once(plan: Any) -> None:
+    guarantee = plan.guarantee()
+    relation = guarantee.relation
+    account = Account(Limit(guarantee.epsilon, guarantee.delta, relation))
+    account, times = until_refused(account, plan.cost(relation))
+    assert times == 1
+    assert account.epsilon <= guarantee.epsilon * (1 + 1e-9)
+    assert account.used == pytest.approx(1.0, rel=0.01)
+
+
+def test_a_preliminary_count_leaves_the_order_open_and_the_whole_still_fits() -> None:
+    count = make_plan(width=2, class_sizes=(1,), samples=1, mixture=1, delta=1e-6).calibrate(0.5)
+    main = a_plan(4.5, delta=9e-6)
+    account = Account(LIMIT)
+    after_count = account.admit(count.cost(), preliminary=True)
+    assert after_count is not None
+    assert after_count[1] is Way.ALONE
+    assert after_count[0].order is None
+    whole = after_count[0].admit(main.cost())
+    assert whole is not None
+    assert whole[1] is Way.CURVE
+    again = whole[0].admit(count.cost(), preliminary=True)
+    assert again is None
+
+
+@settings(max_examples=25, deadline=None)
+@given(seed=st.integers(0, 2**32 - 1), first=st.sampled_from([0.2, 0.4, 0.7]))
+def test_whoever_chooses_plans_by_what_came_out_stays_within_the_limit(
+    seed: int, first: float
+) -> None:
+    """Every outcome of up to eleven releases, each chosen by the outcomes before it, counted out:
+    the hockey-stick divergence at the limit's epsilon is at most its delta."""
+    limit = Limit(1.0, 0.05)
+    rng = np.random.default_rng(seed)
+    depth = 11
+    chosen = rng.choice([0.05, 0.2, 0.4, 0.7], size=2**depth)
+    greedy = seed % 2 == 0
+
+    def walk(account: Account, ratio: float, weight: float, place: int, level: int) -> float:
+        """Sum of (P - e^ε Q)_+ below this history; ratio is log P/Q, weight is P."""
+        epsilon = first if level == 0 else float(chosen[place])
+        if greedy and level:  # spend where it hurts most, dawdle elsewhere
+            epsilon = 0.7 if ratio > 0 else 0.05
+        admitted = account.admit(response(epsilon)) if level < depth else None
+        if admitted is None:
+            return max(0.0, weight * (1 - math.exp(limit.epsilon - ratio)))
+        told = 1 / (1 + math.exp(-epsilon))
+        return walk(admitted[0], ratio + epsilon, weight * told, 2 * place + 1, level + 1) + walk(
+            admitted[0], ratio - epsilon, weight * (1 - told), 2 * place % 2**depth, level + 1
+        )
+
+    chosen = np.resize(chosen, 2 ** (depth + 1))
+    assert walk(Account(limit), 0.0, 1.0, 0, 0) <= limit.delta
+
+
+def test_an_order_chosen_by_what_came_out_would_not_be_covered() -> None:
+    """Why the order is fixed: the larger of two orders' martingales has a mean well above 1."""
+    z = np.linspace(-12, 16, 200_001)
+    density = np.exp(-((z - 1) ** 2) / 2) / math.sqrt(2 * math.pi)
+    log_ratio = z - 0.5  # of N(1, 1) against N(0, 1)
+    at = {a: np.exp((a - 1) * log_ratio - (a - 1) * a / 2) for a in (2, 8)}
+    mean = {a: float(np.sum(density * m) * (z[1] - z[0])) for a, m in at.items()}
+    assert mean == {2: pytest.approx(1.0), 8: pytest.approx(1.0)}
+    either = float(np.sum(density * np.maximum(at[2], at[8])) * (z[1] - z[0]))
+    assert either > 1.9
+
+
+@settings(max_examples=50, deadline=None)
+@given(
+    sizes=st.lists(st.sampled_from([0.05, 0.3, 1.0, 2.5]), max_size=12),
+    limit=st.floats(0.5, 12.0),
+    aside=st.floats(0.0, 1e-6),
+)
+def test_no_sequence_passes_the_limit_and_what_is_used_only_grows(
+    sizes: list[float], limit: float, aside: float
+) -> None:
+    account = Account(Limit(limit, 1e-5))
+    for size in sizes:
+        plain = a_plan(size).cost()
+        cost = Cost(plain.relation, size, 1e-5, plain.curve, failure=aside, distance=2.0**-90)
+        admitted = account.admit(cost)
+        if admitted is None:
+            continue
+        after, _ = admitted
+        assert after.holds
+        assert account.used <= after.used <= 1 + 1e-9
+        assert after.epsilon <= limit * (1 + 1e-9)
+        assert after.total.charges == account.total.charges + 1
+        if account.order is not None:
+            assert (after.order, after.kept) == (account.order, account.kept)
+        account = after
+
+
+def test_failing_graphs_and_samplers_come_out_of_delta() -> None:
+    sparse = a_plan(1.0, scheme="cape", sites=60, colluding=15, peers=12).cost()
+    assert 0 < sparse.failure < sparse.delta
+    assert sparse.distance > 0
+    assert sparse.basis == PROVED
+    assert a_plan(1.0, scheme="cape", sites=4, masks="gaussian").cost().basis == CLAIMED
+    curve = a_plan(0.1).cost().curve
+    costly = Cost(Relation.ADD_REMOVE, 0.1, 4e-6, curve, failure=4e-6)
+    account, times = until_refused(Account(LIMIT), costly)
+    assert times == 2  # by delta, though the curve would have let hundreds pass
+    assert account.aside + account.gone <= LIMIT.delta
+    far = Cost(Relation.ADD_REMOVE, 0.1, 2e-5, curve, distance=1e-6)
+    assert Account(LIMIT).admit(far) is None
+
+
+@pytest.mark.parametrize("answers", [2, 3, 10])
+@pytest.mark.parametrize("epsilon", [0.0, 0.5, 3.0])
+def test_the_curve_of_randomised_response_is_its_definition(epsilon: float, answers: int) -> None:
+    told = math.exp(epsilon) / (math.exp(epsilon) + answers - 1)
+    other = (1 - told) / (answers - 1)
+    p = np.array([told, other, *[other] * (answers - 2)])
+    q = np.array([other, told, *[other] * (answers - 2)])
+    for order in (2, 5, 40):
+        defined = math.log(np.sum(p**order * q ** (1 - order))) / (order - 1)
+        assert response_rdp(epsilon, answers, order) == pytest.approx(defined, abs=1e-12)
+    assert response_rdp(800.0, answers, 3) <= 800.0
+    assert response_rdp(1.0, 1, 3) == 0.0
+
+
+def test_one_plan_can_be_counted_in_either_relation_if_it_draws_by_poisson() -> None:
+    plan = a_plan()
+    added, replaced = (plan.cost(relation) for relation in Relation)
+    assert replaced.epsilon > added.epsilon == plan.guarantee().epsilon
+    assert all(replaced.curve[a] > added.curve[a] for a in ORDERS)
+    with pytest.raises(InputError, match="fixed-size"):
+        a_plan(selection="fixed-size").cost(Relation.ADD_REMOVE)
+    records = make_record_plan("local-perturbation", width=3, classes=(0, 1)).calibrate(1.0)
+    with pytest.raises(InputError, match="one by one"):
+        records.cost(Relation.ADD_REMOVE)
+    with pytest.raises(InputError, match="add-or-remove-one, as of the limit"):
+        Account(LIMIT).admit(replaced)
+
+
+# -- the file ----------------------------------------------------------------------------------
+
+
+def charge_all(path: Path, epsilon: float, counted: Any) -> None:
+    cost, lineage = a_plan(epsilon).cost(), Ledger.open(path).lineage("people")
+    for times in itertools.count():
+        try:
+            lineage.charge("release", cost)
+        except BudgetError:
+            counted.put(times)
+            return
+
+
+def test_two_processes_cannot_overspend(ledger: Ledger) -> None:
+    ledger.set_limit("people", Limit(2.0, 1e-5))
+    context = multiprocessing.get_context("spawn")
+    counted = context.Queue()
+    workers = [
+        context.Process(target=charge_all, args=(ledger.path, 0.5, counted)) for _ in range(3)
+    ]
+    for worker in workers:
+        worker.start()
+    times = [counted.get(timeout=120) for _ in workers]
+    for worker in workers:
+        worker.join(60)
+    alone = until_refused(Account(Limit(2.0, 1e-5)), a_plan(0.5).cost())[1]
+    assert sum(times) == alone
+    account = ledger.accounts()["people"]
+    assert account.total.charges == alone
+    assert account.holds
+    assert ledger.verify().lines == alone + 2
+
+
+def test_kill_9_at_random_instants_never_leaves_too_little_in_the_ledger(tmp_path: Path) -> None:
+    """Set CAPEMIX_KILLS=200 for more of them."""
+    script = Path(__file__).with_name("killed.py")
+    words = [sys.executable, script, tmp_path, KILLS, 1]
+    ran = subprocess.run([str(w) for w in words], capture_output=True, text=True, check=False)
+    assert ran.returncode == 0, ran.stderr
+    found = json.loads(ran.stdout)
+    assert found["times"] == KILLS
+    assert found["under_counted"] == 0
+    assert found["charges"] >= found["releases"] > 0
+    assert sum(found["killed"].values()) == KILLS
+
+
+def test_a_charge_is_in_the_log_and_synced_before_it_returns(ledger: Ledger) -> None:
+    with ledger._connected() as database:
+        assert database.execute("PRAGMA journal_mode").fetchone() == ("wal",)
+        assert database.execute("PRAGMA synchronous").fetchone() == (2,)
+        ledger.charge("people", "release", a_plan().cost())  # while a reader is there
+    assert ledger.path.stat().st_mode & 0o077 == 0
+    assert Ledger.open(ledger.path).accounts()["people"].total.charges == 1
+
+
+def edit(ledger: Ledger, statement: str, *values: object) -> None:
+    with closing(sqlite3.connect(ledger.path)) as database, database:
+        assert database.execute(statement, values).rowcount
+
+
+@pytest.mark.parametrize(
+    ("statement", "line"),
+    [
+        (
+            "UPDATE entries SET text = replace(text, '\"epsilon\":', '\"epsilon\": ') WHERE line=3",
+            3,
+        ),
+        ("UPDATE entries SET text = replace(text, 'release', 'nothing') WHERE line = 2", 2),
+        ("UPDATE entries SET hash = lower(hex(randomblob(32))) WHERE line = 4", 4),
+        ("UPDATE entries SET text = '[]' WHERE line = 1", 1),
+        ("DELETE FROM entries WHERE line = 2", 2),
+        ("DELETE FROM entries WHERE line = 1", 1),
+        ("UPDATE entries SET line = 9 WHERE line = 4", 4),
+    ],
+)
+def test_an_edit_is_seen_and_stops_everything(ledger: Ledger, statement: str, line: int) -> None:
+    for _ in range(3):
+        ledger.charge("people", "release", a_plan(0.1).cost())
+    edit(ledger, statement)
+    uses: list[Callable[[], object]] = [
+        ledger.verify,
+        ledger.lines,
+        lambda: ledger.set_limit("people", LIMIT),
+        lambda: ledger.charge("people", "release", a_plan(0.1).cost()),
+    ]
+    for use in uses:
+        with pytest.raises(InputError, match=f"was edited .*line {line} of"):
+            use()
+
+
+def test_a_rollback_looks_whole_from_inside_and_a_kept_head_shows_it(ledger: Ledger) -> None:
+    heads = [ledger.head()]
+    for _ in range(3):
+        ledger.charge("people", "release", a_plan(0.1).cost())
+        heads.append(ledger.head())
+    for head in heads:
+        assert ledger.verify(Head.parse(str(head))) == heads[-1]
+    edit(ledger, "DELETE FROM entries WHERE line > 2")
+    assert ledger.verify() == heads[1]  # nothing to see from inside
+    with pytest.raises(InputError, match="does not go through that head"):
+        ledger.verify(heads[-1])
+    for _ in range(2):
+        ledger.charge("people", "release", a_plan(0.1).cost())
+    assert ledger.head().lines == heads[-1].lines
+    with pytest.raises(InputError, match="does not go through"):
+        ledger.verify(Head(4, "0" * 16))
+    for nonsense in ("", "4", "4-", "x-0123456789abcdef", "4-0123456789ABCDEF", "-4-" + "0" * 16):
+        with pytest.raises(InputError, match="not a ledger's head"):
+            Head.parse(nonsense)
+
+
+def test_a_broken_file_is_one_sentence(tmp_path: Path, ledger: Ledger) -> None:
+    for _ in range(20):
+        ledger.charge("people", "release", a_plan(0.1).cost())
+    whole = ledger.path.read_bytes()
+    rng = np.random.default_rng(0)
+    broken = {
+        "noise": rng.bytes(5000),
+        "empty": b"",
+        "cut": whole[: len(whole) // 2],
+        "scrambled": whole[:200] + rng.bytes(len(whole) - 200),
+    }
+    for name, content in broken.items():
+        path = tmp_path / name
+        path.write_bytes(content)
+        with pytest.raises(InputError, match=r"the ledger (cannot be read|was edited)"):
+            Ledger.open(path).charge("people", "release", a_plan(0.1).cost())
+    with closing(sqlite3.connect(tmp_path / "other.db")) as other, other:
+        other.execute("CREATE TABLE entries (line, text, hash)")
+    with pytest.raises(InputError, match="cannot be read"):
+        Ledger.open(tmp_path / "other.db")
+    with pytest.raises(InputError, match="cannot be read"):
+        Ledger.open(tmp_path)
+    with pytest.raises(InputError, match="does not exist"):
+        Ledger.open(tmp_path / "absent.db", create=False)
+    with pytest.raises(InputError, match="cannot be written"):
+        Ledger.open(tmp_path / "noise" / "ledger.db")
+
+
+def test_limits_go_down_and_up_and_are_lines_themselves(ledger: Ledger) -> None:
+    cost = a_plan(1.0).cost()
+    ledger.charge("people", "release", cost)
+    lowered = ledger.set_limit("people", Limit(0.5, 1e-5))
+    assert lowered.used > 1
+    with pytest.raises(BudgetError, match="would be overspent"):
+        ledger.charge("people", "release", a_plan(0.1).cost())
+    raised = ledger.set_limit("people", Limit(8.0, 1e-5))
+    assert raised.order == lowered.order
+    ledger.charge("people", "release", cost)
+    with pytest.raises(InputError, match="must stay add-or-remove-one"):
+        ledger.set_limit("people", Limit(8.0, 1e-5, Relation.REPLACE_ONE))
+    ledger.set_limit("others", Limit(1.0, 1e-6, Relation.REPLACE_ONE))
+    assert [line.entry["kind"] for line in ledger.lines()] == [
+        "limit",
+        "charge",
+        "limit",
+        "limit",
+        "charge",
+        "limit",
+    ]
+    for bad in ("", "  ", "a\nb", "x" * 101):
+        with pytest.raises(InputError, match="printable"):
+            ledger.set_limit(bad, LIMIT)
+    for epsilon, delta in ((0.0, 1e-5), (math.inf, 1e-5), (math.nan, 1e-5), (1.0, 0.0), (1.0, 1.0)):
+        with pytest.raises(InputError, match="must be"):
+            Limit(epsilon, delta)
+
+
+def test_what_is_written_comes_back_exactly_and_holds_nothing_of_a_row(ledger: Ledger) -> None:
+    cost = a_plan(1.0).cost()
+    after = ledger.charge("people", "release", cost)
+    (_, line) = ledger.lines()
+    assert line.cost == cost
+    assert line.account == after
+    assert set(line.entry) == {
+        *("kind", "lineage", "what", "run", "line", "previous", "time", "way", "order"),
+        *("kept", "relation", "epsilon", "delta", "curve", "failure", "distance", "basis"),
+    }
+    with pytest.raises(InputError, match="has no limit yet"):
+        ledger.charge("strangers", "release", cost)
+
+
+# -- releases ----------------------------------------------------------------------------------
+
+
+def charges(ledger: Ledger) -> int:
+    return ledger.accounts()["people"].total.charges
+
+
+def test_a_release_is_charged_before_anything_is_drawn_and_never_refunded(
+    ledger: Ledger, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen = []
+
+    def breaks(*_: object, **__: object) -> None:
+        seen.append(charges(ledger))
+        raise RuntimeError("power cut")
+
+    monkeypatch.setattr("capemix.engines.local.site_share", breaks)
+    counted = {"ledger": ledger, "lineage": "people"}
+    with pytest.raises(RuntimeError):
+        synthesize(a_plan(), some_rows(), **counted)
+    assert seen == [1]
+    assert charges(ledger) == 1
+    with pytest.raises(InputError, match="2 classes"):  # what cannot work is told before
+        synthesize(
+            a_plan(), LabeledRows(np.ones((2, 2)), np.zeros(2, int), (0,), ("a", "b")), **counted
+        )
+    assert charges(ledger) == 1
+    ledger.set_limit("people", Limit(0.01, 1e-5))
+    with pytest.raises(BudgetError):
+        synthesize(a_plan(), some_rows(), **counted)
+    assert seen == [1]
+
+
+def test_paid_class_sizes_are_part_of_the_charge(ledger: Ledger) -> None:
+    asked: dict[str, Any] = {"epsilon": 5.0, "mixture": 8, "samples": 50, "source": SystemSource()}
+    release_of(some_rows(), **asked, ledger=ledger.path, lineage="people")
+    lines = [line.entry for line in ledger.lines()[1:]]
+    assert [line["what"] for line in lines] == ["class sizes", "release"]
+    assert sum(line["epsilon"] for line in lines) == pytest.approx(5.0, rel=1e-3)
+    assert sum(line["delta"] for line in lines) == pytest.approx(1e-5)
+    with pytest.raises(BudgetError):
+        release_of(some_rows(), **asked, ledger=ledger, lineage="people")
+    assert charges(ledger) == 2  # not even the sizes were counted again
+
+
+def test_records_released_one_by_one_are_charged(ledger: Ledger) -> None:
+    plan = make_record_plan("local-perturbation", width=2, classes=("no", "yes")).calibrate(2.0)
+    with pytest.raises(InputError, match="one by one"):
+        synthesize(plan, some_rows(), ledger=ledger, lineage="people")
+    ledger.set_limit("people", Limit(5.0, 1e-5, Relation.REPLACE_ONE))
+    synthesize(plan, some_rows(), ledger=ledger, lineage="people")
+    assert charges(ledger) == 1
+
+
+def test_what_is_not_private_is_refused_and_not_counted(ledger: Ledger) -> None:
+    counted: dict[str, Any] = {"ledger": ledger, "lineage": "people"}
+    with pytest.raises(InputError, match="not private"):
+        synthesize(a_plan(), some_rows(), source=SeededSource(1), **counted)
+    with pytest.raises(InputError, match="not private"):
+        release_of(some_rows(), epsilon=1.0, source=SeededSource(1), **counted)
+    with pytest.raises(InputError, match="a paper claim bounds nothing"):
+        synthesize(a_plan(accountant="paper"), some_rows(), **counted)
+    with pytest.raises(InputError, match="gives no privacy"):
+        synthesize(a_plan(math.inf), some_rows(), **counted)
+    with pytest.raises(InputError, match="lineage is not named"):
+        synthesize(a_plan(), some_rows(), ledger=ledger)
+    assert charges(ledger) == 0
+
+
+def test_a_synthesizer_counts_its_fits() -> None:
+    rows = some_rows()
+    made = Synthesizer(epsilon=1.0, mixture=8, samples=20, class_sizes=(100, 100), lineage="people")
+    with pytest.raises(InputError, match="has no limit yet"):
+        made.fit(rows.features, rows.labels)
+    Ledger.open().set_limit("people", LIMIT)
+    made.fit(rows.features, rows.labels).fit(rows.features, rows.labels)
+    assert charges(Ledger.open()) == 2
+    assert default_path().is_file()
+
+
+# -- the command line --------------------------------------------------------------------------
+
+
+def own_table(folder: Path) -> Path:
+    rows = some_rows(300)
+    lines = [
+        f"{a:.3f},{b:.3f},{'ny'[y]}" for (a, b), y in zip(rows.features, rows.labels, strict=True)
+    ]
+    path = folder / "people.csv"
+    path.write_text("\n".join(["a,b,y", *lines]) + "\n")
+    return path
+
+
+def test_a_file_of_ones_own_is_counted_or_declared_not_to_be(
+    capemix: Capemix, tmp_path: Path
+) -> None:
+    table = own_table(tmp_path)
+    words = ["synth", "--data", table, "--label", "y", "--public-range", "0,1", "--mixture", 8]
+    words += ["--samples", 50, "--epsilon", 2, "--json", "--out"]
+    refused = capemix(*words, tmp_path / "r")
+    assert refused.code == 2
+    assert "--lineage is needed" in refused.err
+    assert "--no-ledger" in refused.err
+    assert "has no limit yet" in capemix(*words, tmp_path / "r", "--lineage", "people").err
+    assert "contradicts" in capemix(*words, tmp_path / "r", "--lineage", "x", "--no-ledger").err
+    set_ = capemix("ledger", "set-limit", "people", "--epsilon", 3, "--json")
+    assert set_.json["used"] == 0
+    assert capemix(*words, tmp_path / "r", "--lineage", "people").code == 0
+    shown = capemix("ledger", "show", "people", "--json").json["lines"]
+    assert [line["what"] for line in shown] == ["limit", "class sizes", "release"]
+    assert 0 < shown[-1]["epsilon_so_far"] <= 2
+    assert shown[-1]["used"] + shown[-1]["left"] == pytest.approx(1)
+    ran = None
+    for number in range(20):
+        ran = capemix(*words, tmp_path / f"more{number}", "--lineage", "people")
+        if ran.code:
+            break
+        assert read_release(tmp_path / f"more{number}").manifest["guarantee"]["epsilon"] <= 2
+    assert ran is not None
+    assert "would be overspent" in ran.err
+    assert not list(tmp_path.glob("*people*db*"))
+    assert capemix(*words, tmp_path / "uncounted", "--no-ledger").code == 0
+    seeded = capemix(*words, tmp_path / "s", "--lineage", "people", "--test-seed", 1)
+    assert "not private" in seeded.err
+    assert not (tmp_path / "s").exists()
+
+
+def test_public_datasets_need_no_lineage_but_may_have_one(capemix: Capemix, tmp_path: Path) -> None:
+    place = tmp_path / "own.db"
+    words = ["synth", "--epsilon", 2, "--samples", 20, "--mixture", 8, "--json"]
+    assert capemix(*words, "--out", tmp_path / "a").code == 0
+    assert not default_path().exists()
+    capemix("ledger", "set-limit", "digits", "--epsilon", 2.5, "--ledger", place)
+    counted = [*words, "--lineage", "digits", "--ledger", place]
+    assert capemix(*counted, "--out", tmp_path / "b").code == 0
+    assert Ledger.open(place).accounts()["digits"].total.charges == 1
+
+
+def test_the_ledgers_commands(capemix: Capemix, ledger: Ledger) -> None:
+    place = ["--ledger", ledger.path]
+    first = capemix("ledger", "head", *place).out.strip()
+    assert Head.parse(first).lines == 1
+    for _ in range(2):
+        ledger.charge("people", "release", a_plan(1.0).cost())
+    head = capemix("ledger", "head", *place, "--json").json["head"]
+    said = capemix("ledger", "verify", "--head", first, *place)
+    assert said.code == 0
+    assert f"3 lines, head {head}" in said.out
+    assert capemix("ledger", "verify", *place, "--json").json["lines"] == 3
+    shown = capemix("ledger", "show", *place).out
+    for words in ("alone", "so far", "used", "left", "people", "still fit"):
+        assert words in shown
+    lowered = capemix("ledger", "set-limit", "people", "--epsilon", 0.5, *place)
+    assert "used" in lowered.out
+    assert capemix("ledger", "show", *place).code == 0
+    edit(ledger, "UPDATE entries SET text = replace(text, 'people', 'nobody') WHERE line = 2")
+    edited = capemix("ledger", "verify", *place)
+    assert edited.code == 2
+    assert "line 2" in edited.err
+    assert capemix("ledger", "show", "strangers", *place).code == 2
+    assert "does not exist" in capemix("ledger", "show").err
+    assert capemix("ledger", "set-limit", "x", "--epsilon", 0, *place).code == 2
+
+
+def test_counting_plans_are_the_ones_that_are_carried_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The check before class sizes are drawn speaks of the plan that draws them."""
+    carried = []
+    real = capemix.api.run_local
+
+    def spy(plan: Plan, *args: Any, **kwargs: Any) -> Any:
+        carried.append(plan)
+        return real(plan, *args, **kwargs)
+
+    monkeypatch.setattr("capemix.api.run_local", spy)
+    release_of(some_rows(), epsilon=2.0, mixture=8, samples=20, source=SystemSource())
+    counting = capemix.api._counting_plan(
+        2, carried[0].federation, epsilon=0.2, delta=1e-5 * 0.1, relation=Relation.ADD_REMOVE
+    )
+    assert counting == carried[0]
