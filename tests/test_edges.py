@@ -12,6 +12,7 @@ from capemix.accounting.joint_view import MOST_PROPOSALS, graph_failure_probabil
 from capemix.agent import Agent
 from capemix.errors import InputError
 from capemix.federation import Federation, Scheme, peers_for
+from capemix.ledger import Account
 from capemix.plan import make_plan
 from capemix.protocol import wire
 from capemix.protocol.policy import Policy
@@ -185,7 +186,8 @@ def test_a_policy_of_other_types_is_refused(changed: dict[str, Any]) -> None:
 
 def test_a_policy_declines_a_column_asked_for_twice() -> None:
     asked = {**SCHEMA, "features": ["a", "a"]}
-    assert Policy().declines(a_plan(), asked, 0.0) == "the schema does not name the plan's columns"
+    declined = Policy().declines(a_plan(), asked, Account(Policy().limit))
+    assert declined == "the schema does not name the plan's columns"
 
 
 def test_the_reference_figure_is_not_needed_for_the_guarantee() -> None:

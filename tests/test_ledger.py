@@ -128,7 +128,7 @@ def test_repetitions_compose_as_tightly_as_if_planned_in_advance(limit: float, e
         a_plan(2.0, selection="fixed-size"),
         a_plan(2.0, scheme="cape", sites=4),
         a_plan(2.0, scheme="cape", sites=4, masks="gaussian"),
-        a_plan(2.0, scheme="cape", sites=60, colluding=15, peers=12),
+        a_plan(2.0, scheme="cape", sites=60, colluding=15, peers=14),
         a_plan(30.0),
         make_record_plan("local-perturbation", width=3, classes=(0, 1, 2)).calibrate(2.0),
     ],
@@ -228,7 +228,7 @@ def test_no_sequence_passes_the_limit_and_what_is_used_only_grows(
 
 
 def test_failing_graphs_and_samplers_come_out_of_delta() -> None:
-    sparse = a_plan(1.0, scheme="cape", sites=60, colluding=15, peers=12).cost()
+    sparse = a_plan(1.0, scheme="cape", sites=60, colluding=15, peers=14).cost()
     assert 0 < sparse.failure < sparse.delta
     assert sparse.distance > 0
     assert sparse.basis == PROVED

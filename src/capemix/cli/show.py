@@ -80,8 +80,8 @@ def print_ledger(lines: list[dict[str, Any]]) -> None:
     console.print(table)
     console.print(
         "alone: a release's own epsilon. so far: epsilon of all up to this line, at the limit's"
-        " delta, had they been planned in advance.\nused: the part of the limit that is gone, which holds for plans"
-        " chosen after seeing releases, too."
+        " delta, had they been planned in advance.\nused: the part of the limit that is gone,"
+        " which holds for plans chosen after seeing releases, too."
     )
 
 
