@@ -6,7 +6,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from capemix.api import Synthesizer, noisy_class_sizes, release_of, synthesize
+    from capemix.api import Synthesizer, release_of, synthesize
     from capemix.data import LabeledRows, open_data, partition
     from capemix.errors import CapemixError, InputError
     from capemix.guarantee import Guarantee
@@ -16,7 +16,6 @@ if TYPE_CHECKING:
 
 _HOME = {
     "Synthesizer": "api",
-    "noisy_class_sizes": "api",
     "release_of": "api",
     "synthesize": "api",
     "LabeledRows": "data",
@@ -44,7 +43,6 @@ __all__ = [
     "SiteZScore",
     "Synthesizer",
     "make_plan",
-    "noisy_class_sizes",
     "open_data",
     "partition",
     "read_release",

@@ -14,12 +14,12 @@ from capemix.baselines import release_records
 from capemix.data.rows import LabeledRows
 from capemix.engines.local import run_local
 from capemix.errors import InputError
-from capemix.federation import Federation, Scheme
-from capemix.guarantee import Guarantee
+from capemix.federation import Scheme
 from capemix.ledger import Ledger, Lineage
+from capemix.looks import plan_looks
 from capemix.plan import Accountant, Plan, RecordPlan, make_plan, make_record_plan
 from capemix.prepare.steps import Coverage, PublicMap
-from capemix.queries import Relation, Selection
+from capemix.queries import Selection
 from capemix.randomness.source import SeededSource, Source, SystemSource
 from capemix.release import Release
 from capemix.synthesizers.mixing import Pool
@@ -27,6 +27,12 @@ from capemix.synthesizers.names import SynthesizerName
 
 COUNT_SHARE: Final = 0.1
 """The part of epsilon and delta that class sizes take when they are not declared."""
+
+LOOK_SHARE: Final = 0.2
+"""The part that all looks take, when ranges, means, scales and the clip norm are paid for too."""
+
+PAID: Final = "paid"
+"""In place of a map: let the looks make one."""
 
 LedgerPlace = Ledger | str | os.PathLike[str] | None
 
@@ -78,69 +84,12 @@ def budget_of(ledger: LedgerPlace, lineage: str | None, source: Source | None) -
     return opened.lineage(lineage)
 
 
-def noisy_class_sizes(
-    classes: int,
-    sites: Sequence[LabeledRows],
-    federation: Federation,
-    *,
-    epsilon: float,
-    delta: float,
-    relation: Relation,
-    source: Source,
-    budget: Lineage | None = None,
-) -> tuple[tuple[int, ...], Guarantee]:
-    """Class sizes as a small private sum of their own: every record adds its one-hot label once.
-
-    It is the same query, noise and accounting as for mixtures: one draw in which every record
-    takes part. With a ``budget`` they are charged to it before they are drawn.
-    """
-    plan = _counting_plan(classes, federation, epsilon=epsilon, delta=delta, relation=relation)
-    one_hot = [
-        LabeledRows(
-            features=np.eye(classes)[rows.labels],
-            labels=np.zeros(len(rows), dtype=np.int64),
-            classes=(0,),
-            feature_names=tuple(str(k) for k in range(classes)),
-        )
-        for rows in sites
-    ]
-
-    def charge() -> None:
-        if budget is not None:
-            budget.charge("class sizes", plan.cost(budget.relation), preliminary=True)
-
-    counted = run_local(plan, one_hot, source=source.child("class sizes"), before=charge)
-    sizes = counted.features[0] * plan.mixing.class_sizes[0]
-    return tuple(max(1, round(float(size))) for size in sizes), counted.guarantee
-
-
-def _counting_plan(
-    classes: int, federation: Federation, *, epsilon: float, delta: float, relation: Relation
-) -> Plan:
-    averaged = federation.sites if federation.averaged else 1
-    return make_plan(
-        width=classes,
-        class_sizes=(averaged,),  # the constant of a rate of 1
-        samples=1,
-        mixture=1,
-        clip=1.0,
-        scheme=federation.scheme,
-        form="joint",
-        sites=federation.sites,
-        colluding=federation.colluding,
-        dropouts=federation.dropouts,
-        masks=federation.masks,
-        peers=federation.peers,
-        relation=relation,
-        delta=delta,
-    ).calibrate(epsilon)
-
-
 class Synthesizer:
     """One curator's rows in, private synthetic rows out.
 
-    Class sizes and the range of the features are public if given; otherwise sizes are paid for
-    out of the budget and rows are taken as they stand. ``method`` is mixing (DP-CDA), or one of the
+    Class sizes and the range of the features are public if given; otherwise sizes, ranges, means,
+    scales and the clip norm are looked at and paid for out of the budget (where records are
+    released one by one, rows are then taken as they stand). ``method`` is mixing (DP-CDA), or one of the
     baselines dp-mix, random-projection and local-perturbation; by default ``mixture`` is 16,
     ``samples`` 1000 and the relation add-or-remove-one, where the method has them. With a
     ``lineage`` every fit is charged to it before it draws; without, nothing is counted.
@@ -154,7 +103,7 @@ class Synthesizer:
         method: str = "mixing",
         mixture: int | None = None,
         samples: int | None = None,
-        clip: float = 1.0,
+        clip: float | None = None,
         public_range: tuple[float, float] | None = None,
         class_sizes: Sequence[int] | None = None,
         relation: str | None = None,
@@ -196,8 +145,7 @@ class Synthesizer:
             synthesizer=self.method,
             epsilon=self.epsilon,
             delta=self.delta,
-            clip=self.clip,
-            normalise=PublicMap.of_range(*self.public_range) if self.public_range else None,
+            **self._map(rows.width),
             class_sizes=tuple(self.class_sizes) if self.class_sizes is not None else None,
             projection=self.projection,
             source=source,
@@ -208,6 +156,15 @@ class Synthesizer:
         self.guarantee_ = self.release_.guarantee
         self.classes_ = np.array(rows.classes)
         return self
+
+    def _map(self, width: int) -> dict[str, Any]:
+        """How rows are normalised and clipped, in the words of `release_of`."""
+        if self.public_range is not None:
+            clip = 0.5 * math.sqrt(width) if self.clip is None else self.clip
+            return {"normalise": PublicMap.of_range(*self.public_range), "clip": clip}
+        if SynthesizerName.named(self.method).recordwise:
+            return {"normalise": None, "clip": 1.0 if self.clip is None else self.clip}
+        return {"normalise": PAID, "clip": self.clip}
 
     def sample(self, n: int | None = None) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
         """``n`` of the released rows and labels, evenly over the classes; all of them by default.
@@ -257,10 +214,11 @@ def release_of(
     lineage: str | None = None,
     **asked: Any,
 ) -> Release:
-    """Plan, calibrate and synthesize; without declared class sizes, pay for noisy ones first.
+    """Plan, calibrate and synthesize. What is not declared is looked at and paid for first: class
+    sizes, and with ``normalise="paid"`` each column's range, mean and scale and the clip norm.
 
     ``asked`` goes to `make_plan`, or to `make_record_plan` where records are released one by one.
-    ``ledger`` and ``lineage`` are as for `synthesize`; class sizes are charged too.
+    ``ledger`` and ``lineage`` are as for `synthesize`; looks are charged too.
     """
     budget = budget_of(ledger, lineage, source)
     counted: dict[str, Any] = {}
@@ -303,40 +261,60 @@ def release_of(
     }
     if math.isinf(epsilon):
         asked["noise"] = 0.0
-    earlier: Guarantee | None = None
-    if class_sizes is None:
+    free = math.isinf(epsilon) or asked.get("accountant") == Accountant.PAPER
+    # Where nothing is paid for, rows are taken as they stand.
+    columns = asked.get("normalise") == PAID and not free
+    if asked.get("normalise") == PAID:
+        asked["normalise"] = None
+    unclipped = asked.get("clip") is None
+    if unclipped:
+        asked["clip"] = 1.0
+    if class_sizes is None or columns:
         # A plan by the true sizes shows the owner what cannot work, before anything is spent.
         true_sizes = tuple(np.sum([site.class_counts() for site in sites], axis=0).tolist())
-        plan = make_plan(class_sizes=true_sizes, delta=delta, **asked)
-        if plan.accountant is Accountant.PAPER or math.isinf(epsilon):
+        plan = make_plan(class_sizes=class_sizes or true_sizes, delta=delta, **asked)
+        if free:
             class_sizes = true_sizes
             asked["sizes"] = Coverage.NOT_COVERED
-        elif plan.mixing.selection is Selection.FIXED:
+        elif class_sizes is None and plan.mixing.selection is Selection.FIXED:
             raise InputError(
                 "--class-sizes",
                 "must be declared for fixed-size selection: it needs public lower bounds",
                 fix="give them, or use --selection poisson",
             )
         else:
-            share: dict[str, Any] = {
-                "epsilon": epsilon * COUNT_SHARE,
-                "delta": delta * COUNT_SHARE,
-                "relation": plan.relation,
-            }
-            if budget is not None:
-                counting = _counting_plan(len(first.classes), plan.federation, **share)
-                likely = make_plan(
-                    class_sizes=true_sizes, delta=delta * (1 - COUNT_SHARE), **asked
-                ).calibrate(epsilon * (1 - COUNT_SHARE))
-                budget.check(counting.cost(budget.relation), likely.cost(budget.relation))
-            sizes, earlier = noisy_class_sizes(
-                len(first.classes), sites, plan.federation, source=source, budget=budget, **share
+            part = LOOK_SHARE if columns else COUNT_SHARE
+            looks = plan_looks(
+                first.width,
+                len(first.classes),
+                plan.federation,
+                columns=columns,
+                epsilon=epsilon * part,
+                delta=delta * part,
+                relation=plan.relation,
             )
+            epsilon, delta = epsilon * (1 - part), delta * (1 - part)
+            if budget is not None:
+                likely = make_plan(class_sizes=true_sizes, delta=delta, **asked).calibrate(epsilon)
+                budget.check(looks.cost(budget.relation), likely.cost(budget.relation))
+
+            def charge() -> None:
+                if budget is not None:
+                    cost = looks.cost(budget.relation)
+                    budget.charge(", ".join(looks.plans), cost, preliminary=True)
+
+            found = looks.take(sites, source, charge)
             least = plan.mixing.mixture * plan.mixing.sites_averaged
             if plan.mixing.pool is Pool.ALL:  # then all classes together hold a mixture
                 least = math.ceil(least / len(first.classes))
-            class_sizes = tuple(max(size, least) for size in sizes)
-            epsilon, delta = epsilon * (1 - COUNT_SHARE), delta * (1 - COUNT_SHARE)
+            if class_sizes is None:
+                class_sizes = tuple(max(size, least) for size in found.class_sizes)
             asked["sizes"] = Coverage.PAID
-    plan = make_plan(class_sizes=class_sizes, delta=delta, earlier=earlier, **asked)
+            asked["earlier"] = looks.guarantee(seeded=isinstance(source, SeededSource))
+            asked["looks"] = looks.lines(part)
+            if found.normalise is not None:
+                asked["normalise"] = found.normalise
+            if unclipped and found.clip is not None:
+                asked["clip"] = found.clip
+    plan = make_plan(class_sizes=class_sizes, delta=delta, **asked)
     return synthesize(plan.calibrate(epsilon), sites, source=source, progress=progress, **counted)

@@ -7,7 +7,7 @@ import json
 import os
 import shutil
 import tempfile
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Final
@@ -20,7 +20,7 @@ from capemix.errors import InputError
 from capemix.guarantee import Guarantee
 from capemix.plan import Plan, RecordPlan
 from capemix.prepare.rows import denormalise_rows
-from capemix.prepare.steps import PublicMap
+from capemix.prepare.steps import SiteZScore
 
 FORMAT: Final = "capemix-release/1"
 _VERSIONED: Final = ("capemix", "numpy", "scipy", "cryptography", "dp-accounting", "pyarrow")
@@ -54,7 +54,7 @@ class Release:
     ) -> Release:
         """Post-process the noisy means; of ``schema_of`` only the public schema is read."""
         rows, labels = plan.mixing.rows_from_means(means)
-        if isinstance(plan.normalise, PublicMap):
+        if not isinstance(plan.normalise, SiteZScore):
             denormalise_rows(rows, plan.normalise)
         image = schema_of.image_shape
         return cls(
@@ -77,6 +77,7 @@ class Release:
             "format": FORMAT,
             "guarantee": self.guarantee.as_json(),
             "plan": self.plan.as_json(),
+            "budget": [asdict(line) for line in self.plan.budget()],
             "schema": {
                 "features": list(self.feature_names),
                 "label": self.label_name,

@@ -147,15 +147,16 @@ class Mixing:
     clip: Annotated[
         float | None,
         typer.Option(
-            help="C: l2 norm to which rows are clipped, after the public map "
-            "[default: half of sqrt(features) with a range, else 1].",
+            help="C: l2 norm to which rows are clipped, after the map "
+            "[default: half of sqrt(features) with a range, paid for without].",
             show_default=False,
         ),
     ] = None
     public_range: Annotated[
         str | None,
         typer.Option(
-            help="LO,HI: values a feature can take, declared public (or 'none').",
+            help="LO,HI: values a feature can take, declared public; 'none' for rows as they stand "
+            "[default: of a file, paid for].",
             show_default=False,
         ),
     ] = None
@@ -290,6 +291,7 @@ class Method:
         self, table: Table, mixing: Mixing, loaded: Loaded, typed: list[str]
     ) -> dict[str, Any]:
         """In the words of `capemix.api.release_of`; ``typed`` are the options that were given."""
+        from capemix.api import PAID
         from capemix.prepare.steps import SiteZScore
 
         paper = self.accountant == "paper" and mixing.public_range is None
@@ -300,6 +302,9 @@ class Method:
             *("label_noise", "peers", "printed_theorem"),
         )
         asked = mixing.asked(loaded.train.width, how) | {name: getattr(self, name) for name in own}
+        unknown = loaded.info is None and mixing.public_range is None and kind == "public"
+        if unknown and not self.recordwise:
+            asked |= {"normalise": PAID, "clip": mixing.clip}
         sizes = table.sizes(loaded)
         if self.recordwise:  # the rest has no meaning there: what was given is refused by name
             kept = ("delta", "clip", "normalise", *typed)

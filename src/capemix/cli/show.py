@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -80,8 +81,8 @@ def print_ledger(lines: list[dict[str, Any]]) -> None:
     console.print(table)
     console.print(
         "alone: a release's own epsilon. so far: epsilon of all up to this line, at the limit's"
-        " delta, had they been planned in advance.\nused: the part of the limit that is gone,"
-        " which holds for plans chosen after seeing releases, too."
+        " delta, had they been planned in advance.\nused: the part of the limit that is gone, which"
+        " holds for plans chosen after seeing releases, too."
     )
 
 
@@ -125,6 +126,9 @@ def print_release(release: Release, folder: Path) -> None:
     table.add_row("files", str(folder))
     console = Console(markup=False, highlight=False)
     console.print(table)
+    lines = [asdict(line) for line in plan.budget()]
+    if len(lines) > 1:
+        print_table("budget, against the strongest view", lines)
     if guarantee.status is not Status.GUARANTEE:
         console.print(f"Note: {guarantee.status}. Do not publish this as a private release.")
 

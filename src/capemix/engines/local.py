@@ -23,9 +23,11 @@ def run_local(
     progress: Callable[[int], None] | None = None,
     threads: int | None = None,
     before: Callable[[], None] | None = None,
+    reference: bool = True,
 ) -> Release:
     """Every site's share, added up and unmasked. ``progress`` counts rows over all sites;
-    ``before`` is called once the rows fit the plan, before anything is drawn from them."""
+    ``before`` is called once the rows fit the plan, before anything is drawn from them;
+    ``reference`` asks for the guarantee's PLD figure."""
     federation = plan.federation
     if len(sites) != federation.sites:
         raise InputError(
@@ -70,6 +72,8 @@ def run_local(
     return Release.from_means(
         plan,
         coordinator.release_sums(divisor=plan.mixing.divisor, threads=threads),
-        plan.guarantee(seeded=isinstance(source, SeededSource), one_process=True),
+        plan.guarantee(
+            seeded=isinstance(source, SeededSource), one_process=True, reference=reference
+        ),
         schema_of=sites[0],
     )

@@ -147,7 +147,7 @@ def _pooled_sums(grad, pooled, partial, rows, ROWS: tl.constexpr):
     against = tl.zeros([32, 256], tl.float32)
     for k in range(ROWS):
         row = part * ROWS + k
-        there = (place < 196)[None, :] & (row < rows)
+        there = ((row + 0 * channel)[:, None] < rows) & (place[None, :] < 196)
         start = (model * rows + row) * 6272
         g = tl.load(grad + start + at, mask=there, other=0.0)
         total += g

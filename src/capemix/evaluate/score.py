@@ -15,8 +15,9 @@ import numpy.typing as npt
 from capemix.data.rows import LabeledRows
 from capemix.errors import InputError
 from capemix.evaluate.classifiers import Classifier, Progress
+from capemix.plan import normalise_from_json
 from capemix.prepare.rows import Preparation
-from capemix.prepare.steps import PublicMap, SiteZScore
+from capemix.prepare.steps import SiteZScore
 
 
 @dataclass(frozen=True)
@@ -62,13 +63,7 @@ class Score:
 
 def preparation_of(plan: dict[str, Any]) -> Preparation:
     """The preparation that a manifest's plan describes."""
-    normalise = plan["normalise"]
-    if normalise["kind"] == "site-zscore":
-        return Preparation(SiteZScore(), plan["clip"])
-    return Preparation(
-        PublicMap(normalise["shift"], normalise["scale"], normalise["low"], normalise["high"]),
-        plan["clip"],
-    )
+    return Preparation(normalise_from_json(plan["normalise"]), plan["clip"])
 
 
 def train_and_test(
@@ -117,9 +112,10 @@ def recoded(rows: LabeledRows, classes: tuple[str | int, ...]) -> LabeledRows:
 
 
 def _inputs(rows: LabeledRows, preparation: Preparation, prepared: bool) -> npt.NDArray[np.float64]:
-    if prepared and isinstance(preparation.normalise, SiteZScore):
-        return rows.features.astype(np.float64)  # a z-scored release has no other units
-    if prepared and isinstance(preparation.normalise, PublicMap):
-        how = preparation.normalise
-        return (rows.features.astype(np.float64) - how.shift) / how.scale
-    return preparation.apply(rows.features)
+    how = preparation.normalise
+    if not prepared:
+        return preparation.apply(rows.features)
+    features = rows.features.astype(np.float64)
+    if isinstance(how, SiteZScore):
+        return features  # a z-scored release has no other units
+    return np.asarray((features - np.asarray(how.shift)) / np.asarray(how.scale))

@@ -4,17 +4,26 @@
 from __future__ import annotations
 
 from capemix.plan.making import make_plan, plan_from_json
-from capemix.plan.plan import ARITHMETIC, Accountant, NoiseLaw, Plan
+from capemix.plan.plan import (
+    ARITHMETIC,
+    Accountant,
+    BudgetLine,
+    NoiseLaw,
+    Plan,
+    normalise_from_json,
+)
 from capemix.plan.recordwise import Projection, RecordPlan, make_record_plan
 
 __all__ = [
     "ARITHMETIC",
     "Accountant",
+    "BudgetLine",
     "NoiseLaw",
     "Plan",
     "Projection",
     "RecordPlan",
     "make_plan",
     "make_record_plan",
+    "normalise_from_json",
     "plan_from_json",
 ]

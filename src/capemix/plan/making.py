@@ -16,8 +16,8 @@ from capemix.federation import (
     peers_for,
 )
 from capemix.guarantee import Guarantee
-from capemix.plan.plan import Accountant, NoiseLaw, Plan
-from capemix.prepare.steps import Coverage, Normalise, PublicMap, SiteZScore
+from capemix.plan.plan import Accountant, BudgetLine, NoiseLaw, Plan, normalise_from_json
+from capemix.prepare.steps import Coverage, Normalise, PublicMap
 from capemix.queries import Relation, Selection
 from capemix.synthesizers.mixing import Mixing, Pool, spread
 
@@ -54,8 +54,6 @@ def _site_noise(
 def plan_from_json(found: dict[str, Any]) -> Plan:
     """The plan that `Plan.as_json` wrote. Anything that does not come back the same is refused."""
     try:
-        normalise = dict(found["normalise"])
-        kind = normalise.pop("kind")
         plan = make_plan(
             width=found["width"],
             class_sizes=tuple(found["class_sizes"]),
@@ -64,7 +62,7 @@ def plan_from_json(found: dict[str, Any]) -> Plan:
             pool=found["pool"],
             clip=found["clip"],
             classes=tuple(found["classes"]),
-            normalise=SiteZScore() if kind == "site-zscore" else PublicMap(**normalise),
+            normalise=normalise_from_json(found["normalise"]),
             scheme=found["scheme"],
             form=found["form"] or Form.JOINT,
             sites=found["sites"],
@@ -123,6 +121,7 @@ def make_plan(
     noise: float | None = None,
     sizes: Coverage = Coverage.PUBLIC,
     earlier: Guarantee | None = None,
+    looks: tuple[BudgetLine, ...] = (),
 ) -> Plan:
     """A plan with the defaults that go with the scheme and the accountant.
 
@@ -196,5 +195,6 @@ def make_plan(
         noise=noise,
         sizes=sizes,
         earlier=earlier,
+        looks=looks,
         classes=classes or tuple(range(len(class_sizes))),
     )

@@ -23,7 +23,7 @@ from capemix.federation import (
 )
 from capemix.guarantee import Guarantee
 from capemix.prepare.rows import LATTICE_STEP, MAX_LATTICE_NORM, Preparation
-from capemix.prepare.steps import Coverage, Normalise, SiteZScore, Step
+from capemix.prepare.steps import ColumnMap, Coverage, Normalise, PublicMap, SiteZScore, Step
 from capemix.queries import Relation, Selection, SumQuery
 from capemix.randomness.tables import MAX_SIGMA
 from capemix.synthesizers.mixing import Mixing, Pool
@@ -52,6 +52,19 @@ that still fits the cache."""
 
 
 @dataclass(frozen=True)
+class BudgetLine:
+    """One look at the rows, or the release itself, and what it costs: against the strongest view,
+    alone and together with the lines before it. None: not bounded."""
+
+    line: str
+    reads: str
+    sensitivity: float
+    share: float
+    epsilon_alone: float | None
+    epsilon_composed: float | None
+
+
+@dataclass(frozen=True)
 class Plan:
     """What is asked of the rows. ``noise`` is TAU, the deviation of the noise on a released
     mixture when all sites are in; None until calibrated."""
@@ -68,6 +81,7 @@ class Plan:
     classes: tuple[str | int, ...] = ()
     sizes: Coverage = Coverage.PUBLIC
     earlier: Guarantee | None = None
+    looks: tuple[BudgetLine, ...] = ()
 
     def __post_init__(self) -> None:
         if not 0.0 < self.delta < 1.0:
@@ -221,7 +235,8 @@ class Plan:
             printed=self.printed_theorem,
         )
 
-    def _noised_sum(self) -> mint.NoisedSum:
+    def noised_sum(self) -> mint.NoisedSum:
+        """The query as it is carried out, for the accountant."""
         multiplier = self.site_multiplier
         return mint.NoisedSum(
             query=self.query,
@@ -268,7 +283,7 @@ class Plan:
             by_class = self.mixing.pool is Pool.CLASS
             assumptions += (mint.FIXED_SIZE_ASSUMPTION if by_class else mint.FIXED_POOL_ASSUMPTION,)
         return mint.mint_sound(
-            self._noised_sum(),
+            self.noised_sum(),
             unit=self.mixing.row_bound / self.mixing.divisor,
             delta=self.delta,
             relation=self.relation,
@@ -278,6 +293,21 @@ class Plan:
             earlier=self.earlier,
             reference=reference,
         )
+
+    def budget(self) -> tuple[BudgetLine, ...]:
+        """Every look at the rows, in order, the release last."""
+        whole = self.guarantee(reference=False).epsilon
+        spent = _spent(self.earlier)
+        alone = None if whole is None else whole - spent
+        own = BudgetLine(
+            self.query.name,
+            "rows, drawn and clipped",
+            self.mixing.row_bound,
+            1.0 if not whole or alone is None else alone / whole,
+            alone,
+            whole,
+        )
+        return (*self.looks, own)
 
     @property
     def poisson(self) -> bool:
@@ -294,7 +324,7 @@ class Plan:
                 value=self.accountant,
                 fix="use --accountant sound, or say --no-ledger",
             )
-        return sum_cost(self._noised_sum(), self.delta, relation or self.relation)
+        return sum_cost(self.noised_sum(), self.delta, relation or self.relation)
 
     @property
     def noise_multiplier(self) -> float:
@@ -318,7 +348,7 @@ class Plan:
             return self.with_noise(noise * self.federation.theorem_factor)
 
         def sound_epsilon(noise: float) -> float:
-            noised = self.with_noise(noise)._noised_sum()
+            noised = self.with_noise(noise).noised_sum()
             strongest = noised.view_multipliers[noised.strongest]
             return mint.sound_epsilon(noised, strongest, self.delta, self.relation)
 
@@ -398,13 +428,20 @@ def lattice_norm_bound(multiplier: float, columns: int) -> int:
 def normalise_as_json(normalise: Normalise) -> dict[str, Any]:
     if isinstance(normalise, SiteZScore):
         return {"kind": "site-zscore"}
-    return {
-        "kind": "public",
-        "shift": normalise.shift,
-        "scale": normalise.scale,
-        "low": normalise.low,
-        "high": normalise.high,
-    }
+    columns = isinstance(normalise, ColumnMap)
+    parts = {name: getattr(normalise, name) for name in ("shift", "scale", "low", "high")}
+    if columns:
+        parts = {name: list(values) for name, values in parts.items()}
+    return {"kind": "columns" if columns else "public", **parts}
+
+
+def normalise_from_json(found: dict[str, Any]) -> Normalise:
+    parts = {name: value for name, value in found.items() if name != "kind"}
+    if found["kind"] == "site-zscore":
+        return SiteZScore()
+    if found["kind"] == "columns":
+        return ColumnMap(**{name: tuple(values) for name, values in parts.items()})
+    return PublicMap(**parts)
 
 
 def steps_as_json(steps: tuple[Step, ...]) -> list[dict[str, str]]:

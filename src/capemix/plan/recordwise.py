@@ -24,7 +24,13 @@ from capemix.accounting.cost import Cost, record_cost
 from capemix.accounting.gaussian import kept_probability
 from capemix.errors import InputError
 from capemix.guarantee import Guarantee
-from capemix.plan.plan import NoiseLaw, lattice_norm_bound, normalise_as_json, steps_as_json
+from capemix.plan.plan import (
+    BudgetLine,
+    NoiseLaw,
+    lattice_norm_bound,
+    normalise_as_json,
+    steps_as_json,
+)
 from capemix.prepare.rows import LATTICE_STEP, Preparation
 from capemix.prepare.steps import Coverage, PublicMap, Step
 from capemix.queries import Relation
@@ -181,6 +187,12 @@ class RecordPlan:
             sites=sites,
             seeded=seeded,
         )
+
+    def budget(self) -> tuple[BudgetLine, ...]:
+        """Every look at the rows: each record once."""
+        whole = self.guarantee().epsilon
+        row = BudgetLine("records", "each record", self.sensitivity, 1.0, whole, whole)
+        return (row,)
 
     def cost(self, relation: Relation | None = None) -> Cost:
         """What a release of this plan takes from a budget."""

@@ -12,7 +12,7 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from capemix.prepare.steps import Coverage, Normalise, PublicMap, SiteZScore, Step
+from capemix.prepare.steps import ColumnMap, Coverage, Normalise, PublicMap, SiteZScore, Step
 
 MAX_LATTICE_NORM: Final = 32_767
 """Rows are stored as 16-bit integers: narrow rows move fewer bytes."""
@@ -78,7 +78,7 @@ def normalise_rows(features: npt.NDArray[Any], how: Normalise) -> Real:
     return rows
 
 
-def denormalise_rows(rows: npt.NDArray[np.floating[Any]], how: PublicMap) -> None:
+def denormalise_rows(rows: npt.NDArray[np.floating[Any]], how: PublicMap | ColumnMap) -> None:
     """In place, back to the data's own units and inside the declared range: post-processing."""
     rows *= how.scale
     rows += how.shift

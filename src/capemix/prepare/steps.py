@@ -70,6 +70,44 @@ class PublicMap:
 
 
 @dataclass(frozen=True)
+class ColumnMap:
+    """The same for each column by itself, with noisy constants that looks at the rows paid for.
+
+    Values are moved into ``low`` to ``high`` first, and released values too.
+    """
+
+    shift: tuple[float, ...]
+    scale: tuple[float, ...]
+    low: tuple[float, ...]
+    high: tuple[float, ...]
+
+    def __post_init__(self) -> None:
+        parts = (self.shift, self.scale, self.low, self.high)
+        numbers = all(type(value) in (int, float) for part in parts for value in part)
+        if (
+            len({len(part) for part in parts}) != 1
+            or not numbers
+            or not all(math.isfinite(value) for part in parts for value in part)
+            or not all(value > 0 for value in self.scale)
+            or not all(low <= high for low, high in zip(self.low, self.high, strict=True))
+        ):
+            raise InputError(
+                "column map",
+                "needs a finite shift, a positive scale and a range for every column",
+                value=f"{len(self.shift)} columns",
+                fix="let the looks make it",
+            )
+
+    @property
+    def step(self) -> Step:
+        return Step(
+            "normalise",
+            Coverage.PAID,
+            "each column by its noisy mean and scale, in a noisy range",
+        )
+
+
+@dataclass(frozen=True)
 class SiteZScore:
     """The paper's normalisation: each site's own mean and deviation, per feature.
 
@@ -86,4 +124,4 @@ class SiteZScore:
         )
 
 
-Normalise = PublicMap | SiteZScore
+Normalise = PublicMap | ColumnMap | SiteZScore

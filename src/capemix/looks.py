@@ -1,0 +1,341 @@
+"""What a plan must know of the rows, paid for: how many there are of each class, each column's
+range, its mean and scale, and the norm to clip at.
+
+Each look is a private sum like the mixtures, through the same federated path, in which every
+record takes part once. Their noise is fixed in advance, so they compose as Gaussians do even
+though later ones use what earlier ones found: with multipliers m_i,
+    1/m^2 = sum_i 1/m_i^2,
+one Gaussian of multiplier m costs what they cost together. A look's share is its part of that sum.
+What is made of the noisy sums afterwards is post-processing.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from capemix.accounting import mint
+from capemix.accounting.calibration import smallest_noise
+from capemix.accounting.cost import Cost, sum_cost
+from capemix.data.rows import LabeledRows
+from capemix.engines.local import run_local
+from capemix.federation import Federation
+from capemix.guarantee import Guarantee
+from capemix.plan import BudgetLine, Plan, make_plan
+from capemix.prepare.rows import normalise_rows
+from capemix.prepare.steps import ColumnMap
+from capemix.queries import Relation, SumQuery
+from capemix.randomness.source import Source
+
+Real = npt.NDArray[np.float64]
+
+EXPONENTS: Final = range(-20, 41)
+"""Powers of two between which the size of a value is looked for."""
+
+_BINS: Final = 2 * len(EXPONENTS) + 1
+"""Of a column: negative from large to small, nothing, positive from small to large."""
+
+NORMS: Final = tuple(2.0 ** (step / 4) for step in range(-16, 17))
+"""Norms to clip at, over the square root of the width."""
+
+_COVERED: Final = 0.9
+"""The part of the rows that the clip norm should leave as they are."""
+
+_SURE: Final = 4.0
+"""Noise deviations that a count must exceed to be taken for one; noise does it once in 30,000."""
+
+SHARES: Final = {"class sizes": 0.2, "ranges": 0.4, "means and scales": 0.3, "clip norm": 0.1}
+
+
+@dataclass(frozen=True)
+class Looked:
+    """What was found."""
+
+    class_sizes: tuple[int, ...]
+    normalise: ColumnMap | None
+    clip: float | None
+
+
+@dataclass(frozen=True)
+class _Look:
+    """A sum of ``width`` numbers to which a record adds a vector of norm ``bound`` at most."""
+
+    name: str
+    reads: str
+    width: int
+    bound: float
+
+
+@dataclass(frozen=True)
+class Looks:
+    """Planned looks, with the noise of each; nothing has been read yet."""
+
+    looks: tuple[_Look, ...]
+    shares: dict[str, float]
+    plans: dict[str, Plan]
+    delta: float
+    relation: Relation
+
+    @property
+    def noised(self) -> mint.NoisedSum:
+        """All of them as the one sum that costs what they cost."""
+        return _together(self.looks, self.plans)
+
+    def cost(self, relation: Relation) -> Cost:
+        """What they take from a budget."""
+        return sum_cost(self.noised, self.delta, relation)
+
+    def guarantee(self, *, seeded: bool) -> Guarantee:
+        return mint.mint_sound(
+            self.noised,
+            unit=1.0,
+            delta=self.delta,
+            relation=self.relation,
+            adversary=self.plans[self.looks[0].name].federation.adversary,
+            seeded=seeded,
+            reference=False,
+        )
+
+    def lines(self, part: float) -> tuple[BudgetLine, ...]:
+        """Their lines of the budget, of which they are ``part``."""
+
+        def epsilon(of: Sequence[_Look]) -> float | None:
+            joint = _together(of, self.plans)
+            base = joint.view_multipliers[joint.strongest]
+            found = mint.sound_epsilon(joint, base, self.delta, self.relation)
+            return found if math.isfinite(found) else None
+
+        return tuple(
+            BudgetLine(
+                look.name,
+                look.reads,
+                look.bound,
+                part * self.shares[look.name],
+                epsilon([look]),
+                epsilon(self.looks[: place + 1]),
+            )
+            for place, look in enumerate(self.looks)
+        )
+
+    def take(
+        self,
+        sites: Sequence[LabeledRows],
+        source: Source,
+        before: Callable[[], None] | None = None,
+    ) -> Looked:
+        """Look. ``before`` is called once, before anything is drawn."""
+        width, classes = sites[0].width, len(sites[0].classes)
+        taken = _Taken(sites, self.plans, source)
+        if before is not None:
+            before()
+        sizes = taken.sum("class sizes", lambda rows: np.eye(classes)[rows.labels])
+        normalise, clip = None, None
+        if "ranges" in self.plans:
+            normalise, clip = _columns(taken, width, max(1.0, float(sizes.sum())))
+        return Looked(tuple(max(1, round(float(size))) for size in sizes), normalise, clip)
+
+
+def plan_looks(
+    width: int,
+    classes: int,
+    federation: Federation,
+    *,
+    columns: bool,
+    epsilon: float,
+    delta: float,
+    relation: Relation,
+) -> Looks:
+    """Look at the class sizes, and with ``columns`` at ranges, means, scales and norms too."""
+    looks = [_Look("class sizes", "each record's label", classes, 1.0)]
+    if columns:
+        looks += [
+            _Look("ranges", "the size of each value", width * _BINS, math.sqrt(width)),
+            _Look("means and scales", "values and their squares", 2 * width, math.sqrt(2 * width)),
+            _Look("clip norm", "each record's norm", len(NORMS), 1.0),
+        ]
+    total = sum(SHARES[look.name] for look in looks)
+    shares = {look.name: SHARES[look.name] / total for look in looks}
+    plans = _calibrated(looks, shares, federation, epsilon, delta, relation)
+    return Looks(tuple(looks), shares, plans, delta, relation)
+
+
+class _Taken:
+    """The looks as they are carried out."""
+
+    def __init__(
+        self, sites: Sequence[LabeledRows], plans: dict[str, Plan], source: Source
+    ) -> None:
+        self._sites, self._plans, self._source = sites, plans, source
+
+    def sum(self, name: str, contribution: Any) -> Real:
+        """The noisy sum over all sites of what ``contribution`` makes of their rows."""
+        plan = self._plans[name]
+        width = plan.mixing.width
+        given = [
+            LabeledRows(
+                features=np.asarray(contribution(rows), dtype=np.float64).reshape(len(rows), width),
+                labels=np.zeros(len(rows), dtype=np.int64),
+                classes=(0,),
+                feature_names=tuple(str(place) for place in range(width)),
+            )
+            for rows in self._sites
+        ]
+        done = run_local(plan, given, source=self._source.child("look", name), reference=False)
+        return np.asarray(done.features[0], dtype=np.float64) * plan.mixing.sites_averaged
+
+    def deviation(self, name: str) -> float:
+        """Of the noise on each of its numbers."""
+        plan = self._plans[name]
+        return float(plan.noise or 0.0) * plan.mixing.sites_averaged
+
+
+def _columns(taken: _Taken, width: int, records: float) -> tuple[ColumnMap, float]:
+    histogram = taken.sum("ranges", lambda rows: one_hot_sizes(rows.features))
+    low, high = ranges_of(histogram.reshape(width, _BINS), taken.deviation("ranges"))
+    middle, half = (low + high) / 2, (high - low) / 2
+    within = _map(middle, half, low, high)
+
+    def moments(rows: LabeledRows) -> Real:
+        scaled = _finite(normalise_rows(rows.features, within))
+        return np.hstack([scaled, scaled**2])
+
+    first, second = taken.sum("means and scales", moments).reshape(2, width) / records
+    least = _SURE * taken.deviation("means and scales") / records
+    mean = np.clip(first, -1.0, 1.0)
+    variance = np.clip(second - mean**2, min(1.0, max(least, 1e-6)), 1.0)
+    normalise = _map(middle + mean * half, half * np.sqrt(variance), low, high)
+
+    def norms(rows: LabeledRows) -> Real:
+        return one_hot_norms(_finite(normalise_rows(rows.features, normalise)))
+
+    counts = taken.sum("clip norm", norms)
+    return normalise, math.sqrt(width) * NORMS[quantile_of(counts, _COVERED)]
+
+
+def _map(*parts: Real) -> ColumnMap:
+    return ColumnMap(*(tuple(part.tolist()) for part in parts))
+
+
+def _finite(rows: Real) -> Real:
+    """A row that is not finite adds nothing, as everywhere."""
+    return np.where(np.isfinite(rows).all(axis=1, keepdims=True), rows, 0.0)
+
+
+# -- what a record adds, and what is made of the sums: pure functions ------------------------------
+
+
+def one_hot_sizes(features: npt.NDArray[Any]) -> Real:
+    """For every value a 1 at its sign and power of two; rows by columns times bins."""
+    values = np.nan_to_num(features.astype(np.float64), nan=0.0, posinf=0.0, neginf=0.0)
+    first, count = EXPONENTS[0], len(EXPONENTS)
+    exponent = np.frexp(np.abs(values))[1] - 1  # 2^e <= |x| < 2^(e+1)
+    step = np.where(values == 0, 0, np.clip(exponent - first + 1, 0, count))
+    place = count + np.sign(values).astype(np.int64) * step
+    out = np.zeros((*values.shape, _BINS))
+    np.put_along_axis(out, place[..., None], 1.0, axis=2)
+    return out.reshape(len(values), -1)
+
+
+def ranges_of(histogram: Real, deviation: float) -> tuple[Real, Real]:
+    """A column's range: from the lowest to the highest bin that surely holds records."""
+    edges = 2.0 ** np.arange(EXPONENTS[0], EXPONENTS[-1] + 2)
+    lower = np.concatenate([-edges[1:][::-1], [0.0], edges[:-1]])
+    upper = np.concatenate([-edges[:-1][::-1], [0.0], edges[1:]])
+    low, high = np.empty(len(histogram)), np.empty(len(histogram))
+    for column, counts in enumerate(histogram):
+        held = np.flatnonzero(counts > _SURE * deviation)
+        if not len(held):
+            held = np.array([int(counts.argmax())])
+        low[column], high[column] = lower[held[0]], upper[held[-1]]
+    thin = high - low <= 0.0  # nothing but zeros
+    return np.where(thin, -1.0, low), np.where(thin, 1.0, high)
+
+
+def one_hot_norms(rows: Real) -> Real:
+    """For every row a 1 at the least of `NORMS` that is no less than its own."""
+    norms = np.sqrt(np.einsum("ij,ij->i", rows, rows)) / math.sqrt(rows.shape[1])
+    place = np.minimum(np.searchsorted(NORMS, norms), len(NORMS) - 1)
+    return np.asarray(np.eye(len(NORMS))[place])
+
+
+def quantile_of(counts: Real, part: float) -> int:
+    """The first place up to which at least ``part`` of the counts lie, negative ones as none."""
+    upto = np.cumsum(np.maximum(counts, 0.0))
+    return int(np.searchsorted(upto, part * upto[-1])) if upto[-1] > 0 else len(counts) // 2
+
+
+# -- noise and cost ---------------------------------------------------------------------------
+
+
+def _plans(
+    looks: Sequence[_Look],
+    shares: dict[str, float],
+    federation: Federation,
+    multiplier: float,
+    relation: Relation,
+    delta: float,
+) -> dict[str, Plan]:
+    """Each look's plan, when together they cost one Gaussian of ``multiplier``."""
+    averaged = federation.sites if federation.averaged else 1
+    plans = {}
+    for look in looks:
+        plan = make_plan(
+            width=look.width,
+            class_sizes=(averaged,),  # the constant of a rate of 1
+            samples=1,
+            mixture=1,
+            clip=look.bound,
+            scheme=federation.scheme,
+            form="joint",
+            sites=federation.sites,
+            colluding=federation.colluding,
+            dropouts=federation.dropouts,
+            masks=federation.masks,
+            peers=federation.peers,
+            relation=relation,
+            delta=delta,
+            noise=1.0,
+        )
+        each = plan.noised_sum()
+        own = multiplier / math.sqrt(shares[look.name])
+        plans[look.name] = plan.with_noise(own / each.view_multipliers[each.strongest])
+    return plans
+
+
+def _together(looks: Sequence[_Look], plans: dict[str, Plan]) -> mint.NoisedSum:
+    """All looks as the one sum that costs what they cost."""
+    parts = [plans[look.name].noised_sum() for look in looks]
+    first = parts[0]
+    sigmas = [part.site_sigma for part in parts if part.site_sigma is not None]
+    query: SumQuery = replace(first.query, name="looks", width=sum(p.query.width for p in parts))
+    return replace(
+        first,
+        query=query,
+        view_multipliers={
+            view: sum(part.view_multipliers[view] ** -2 for part in parts) ** -0.5
+            for view in first.view_multipliers
+        },
+        site_sigma=min(sigmas) if sigmas else None,
+        graph_failure=sum(part.graph_failure for part in parts),
+    )
+
+
+def _calibrated(
+    looks: Sequence[_Look],
+    shares: dict[str, float],
+    federation: Federation,
+    epsilon: float,
+    delta: float,
+    relation: Relation,
+) -> dict[str, Plan]:
+    def cost(multiplier: float) -> float:
+        joint = _together(looks, _plans(looks, shares, federation, multiplier, relation, delta))
+        return mint.sound_epsilon(joint, joint.view_multipliers[joint.strongest], delta, relation)
+
+    least = smallest_noise(cost, epsilon, start=8.0)
+    return _plans(looks, shares, federation, least, relation, delta)
