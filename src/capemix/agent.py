@@ -123,7 +123,10 @@ class Agent:
                 earlier.let_go()  # one upload is in memory at a time
             rows = rows_for(holdings.rows, plan, tuple(asked["features"]))
             prepared = prepare_site(plan, rows.features, rows.labels)
-            return site_share(plan, holdings.number, prepared, SourceDraws(plan, draws), masks)
+            try:
+                return site_share(plan, holdings.number, prepared, SourceDraws(plan, draws), masks)
+            finally:
+                draws.erase()  # whoever has it can take the noise off the upload
 
         return Site(holdings.number, holdings.identity, holdings.roster, keys, consent, make_share)
 
