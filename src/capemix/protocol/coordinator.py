@@ -44,6 +44,8 @@ from capemix.randomness.source import erase
 _PIECE: Final = 1 << 20
 """How many numbers of an upload are in memory beside the sum."""
 
+_LONGEST_REASON: Final = 500
+
 
 class Run:
     """One run, from the proposal to the noisy sums."""
@@ -206,7 +208,7 @@ class Run:
         if round_ == "plan":
             bytes_of(body, "commit", 32)
             if body.get("accept") is not True:
-                raise ProtocolError(f"declined: {body.get('reason')}")
+                raise ProtocolError(f"declined: {str(body.get('reason'))[:_LONGEST_REASON]}")
         elif round_ == "keys":
             for name in ("box", "mask", "nonce"):
                 bytes_of(body, name, 32)
