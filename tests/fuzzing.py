@@ -104,7 +104,7 @@ ODD: st.SearchStrategy[Any] = st.one_of(
     st.sampled_from(WORDS),
     st.sampled_from([None, True, False]),
     st.sampled_from([[], {}, [[]], {"a": 1}, [None], [1, 2, 3], ["a", "a"], [[1], [2]], deep(60)]),
-)
+).map(copy.deepcopy)
 
 
 def _places(value: Any) -> Iterator[tuple[Any, Any]]:
