@@ -213,6 +213,9 @@ def test_laws_within_a_factor_cost_twice_its_logarithm_and_scale_delta() -> None
         for epsilon in (0.0, 0.5, 1.0, 2.0):
             before, after = delta_of(p, q, epsilon), delta_of(*bent, epsilon + 2 * t)
             assert after <= math.exp(t) * before + 1e-12
+        for order in (2, 3, 8):
+            allowed = renyi(p, q, order) + (2 * order - 1) / (order - 1) * t
+            assert renyi(*bent, order) <= allowed + 1e-9
             fails += after > before + 1e-12
     p, q, t = np.array([0.01, 0.99]), np.array([0.0, 1.0]), 0.3
     more = p * [math.exp(t), 1.0]

@@ -98,7 +98,8 @@ class NoisedSum:
 
     @property
     def lattice_extra(self) -> float:
-        """What it adds to every order that a sum of discrete Gaussians is not quite one."""
+        """What it adds to epsilon that a sum of discrete Gaussians is not quite one; delta grows by
+        the factor e^(half of it), and the divergence of order α by (2α-1)/(2α-2) of it."""
         if self.arithmetic != LATTICE or self.site_sigma is None:
             return 0.0
         coordinates = self.query.rows * self.query.width
