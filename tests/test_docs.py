@@ -16,7 +16,8 @@ from capemix.cli.commands import app
 from conftest import Capemix
 
 ROOT = Path(__file__).parents[1]
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+PROOFS = sorted((ROOT / "docs" / "proofs").glob("*.md"))
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")), *PROOFS]
 CLAIMS = (ROOT / "docs" / "claims.md").read_text()
 ERRATA = (ROOT / "docs" / "errata.md").read_text()
 
@@ -201,8 +202,24 @@ def cited_errata(text: str) -> set[int]:
 
 def test_every_symbol_can_be_imported() -> None:
     assert len(SYMBOL.findall(CLAIMS)) > 50
-    assert symbol_problems(CLAIMS) == []
-    assert symbol_problems(ERRATA) == []
+    for page in PAGES:
+        assert symbol_problems(page.read_text()) == [], page.name
+
+
+PROVED = [page for page in PROOFS if page.name != "README.md"]
+
+
+@pytest.mark.parametrize("page", PROVED, ids=lambda page: page.name)
+def test_every_proof_has_its_parts(page: Path) -> None:
+    """Each statement is followed by a proof that ends; the page names the code and its tests."""
+    text = page.read_text()
+    found = re.findall(r"^(?:\*\*|## )(Statement|Proof)\b", text, re.MULTILINE)
+    assert found == ["Statement", "Proof"] * (len(found) // 2)
+    assert text.count("QED") == len(found) // 2 > 0
+    before, _, after = text.partition("## Checked by")
+    assert len(SYMBOL.findall(before)) >= 2
+    assert len(TEST.findall(after)) >= 3
+    assert f"({page.name})" in (ROOT / "docs" / "proofs" / "README.md").read_text()
 
 
 def test_every_test_that_is_named_exists() -> None:

@@ -625,7 +625,7 @@ def test_the_keys_of_a_pair_are_for_one_purpose_run_roster_plan_and_pair() -> No
     mine, other = (X25519PrivateKey.from_private_bytes(bytes([n]) * 32) for n in (1, 2))
     context = Context(b"r" * 16, b"o" * 32, b"p" * 32)
     made = {
-        make(where, mine, public_bytes(other), *pair)
+        bytes(make(where, mine, public_bytes(other), *pair))
         for make in (box_key, pair_key)
         for where in (
             context,

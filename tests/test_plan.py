@@ -353,13 +353,13 @@ def test_a_coarse_lattice_pays_for_the_sum_of_discrete_gaussians() -> None:
     plan = a_plan(scheme="cape", sites=4, samples=100, noise=0.1)
     fine = plan._noised_sum()
     coarse = replace(fine, site_sigma=1.2)
-    cost = {
-        name: mint.sound_epsilon(noised, 2.0, 1e-5, plan.relation)
-        for name, noised in (("fine", fine), ("coarse", coarse))
-    }
     extra = lattice_sum_epsilon(1.2, 3, 100 * 784)
     assert 0.1 < extra < 5
-    assert cost["coarse"] == pytest.approx(cost["fine"] + extra)
+    # Epsilon grows by the allowance, and delta by the factor e^(allowance/2).
+    paid = mint.sound_epsilon(coarse, 2.0, 1e-5, plan.relation)
+    less = mint.sound_epsilon(fine, 2.0, 1e-5 * math.exp(-extra / 2), plan.relation)
+    assert paid == pytest.approx(less + extra)
+    assert paid > mint.sound_epsilon(fine, 2.0, 1e-5, plan.relation) + extra
 
 
 def test_very_large_mixtures_use_the_wide_ring() -> None:

@@ -263,7 +263,7 @@ class World:
 def _forked(value: Any, depth: int = 3) -> Any:
     """States and the containers in them are copied, two deep; what never changes (keys, messages
     and their bodies, plans) is shared."""
-    if depth == 0:
+    if depth == 0 and not isinstance(value, (bytearray, tuple)):
         return value
     if isinstance(value, (Site, Run, World)):
         other = copy.copy(value)
@@ -281,6 +281,10 @@ def _forked(value: Any, depth: int = 3) -> Any:
         source = SeededSource._of_key(value._key)
         source._taken = set(value._taken)
         return source
+    if isinstance(value, bytearray):  # a secret, which its world overwrites once it has served
+        return bytearray(value)
+    if isinstance(value, tuple) and any(isinstance(one, bytearray) for one in value):
+        return tuple(bytearray(one) for one in value)
     return value
 
 

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
+from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.serialization import (
     Encoding,
@@ -123,7 +124,10 @@ class Agent:
                 earlier.let_go()  # one upload is in memory at a time
             rows = rows_for(holdings.rows, plan, tuple(asked["features"]))
             prepared = prepare_site(plan, rows.features, rows.labels)
-            return site_share(plan, holdings.number, prepared, SourceDraws(plan, draws), masks)
+            try:
+                return site_share(plan, holdings.number, prepared, SourceDraws(plan, draws), masks)
+            finally:
+                draws.erase()  # whoever has it can take the noise off the upload
 
         return Site(holdings.number, holdings.identity, holdings.roster, keys, consent, make_share)
 
@@ -247,7 +251,7 @@ def new_identity(name: str, folder: Path) -> tuple[Path, Path]:
 def load_identity(path: Path) -> Ed25519PrivateKey:
     try:
         key = load_pem_private_key(path.read_bytes(), None)
-    except (OSError, ValueError, TypeError):
+    except (OSError, ValueError, TypeError, UnsupportedAlgorithm):
         raise InputError(
             "--identity", "is not a key file", value=path, fix="run capemix keygen"
         ) from None

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Final
 
 from capemix.accounting.joint_view import (
     MOST_PROPOSALS,
@@ -14,6 +15,9 @@ from capemix.accounting.joint_view import (
 )
 from capemix.errors import InputError
 from capemix.guarantee import Adversary
+
+MOST_SITES: Final = 1000
+"""Beyond, working out what a peer graph may cost would take minutes."""
 
 
 class Scheme(StrEnum):
@@ -75,6 +79,10 @@ class Federation:
         s, m, d = self.sites, self.colluding, self.dropouts
         if s < 1:
             raise InputError("--sites", "must be at least 1", value=s, fix="give a number of sites")
+        if s > MOST_SITES:
+            raise InputError(
+                "--sites", f"must be at most {MOST_SITES}", value=s, fix="group some of them"
+            )
         if m < 0 or d < 0:
             raise InputError(
                 "--colluding and --dropouts",
@@ -204,6 +212,6 @@ class Federation:
 
 def peers_for(sites: int, colluding: int, dropouts: int, failure: float) -> int | None:
     """Complete up to 50 sites; beyond, the smallest degree that keeps the failure bound."""
-    if sites <= 50:
+    if not 50 < sites <= MOST_SITES:
         return None
     return sparse_degree(sites, colluding, dropouts, failure / MOST_PROPOSALS)

@@ -26,7 +26,7 @@ from capemix.plan import Accountant, NoiseLaw, Plan
 from capemix.prepare.rows import PreparedRows, prepare_rows
 from capemix.queries import Participation, Selection
 from capemix.randomness.gaussian import add_gaussian
-from capemix.randomness.source import Source
+from capemix.randomness.source import Key, Source
 from capemix.randomness.tables import discrete_gaussian, rounded_gaussian
 from capemix.synthesizers.mixing import Pool
 from capemix.zerosum.masks import (
@@ -245,8 +245,8 @@ class Coordinator:
 
     def unmask(
         self,
-        own_keys: Mapping[int, bytes],
-        missing_pairs: Mapping[tuple[int, int], bytes],
+        own_keys: Mapping[int, Key],
+        missing_pairs: Mapping[tuple[int, int], Key],
         *,
         threads: int | None = None,
     ) -> None:

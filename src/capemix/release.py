@@ -162,6 +162,13 @@ class SavedRelease:
     manifest: dict[str, Any]
 
 
+def _is_shape(shape: Any) -> bool:
+    """Height and width, or nothing."""
+    if shape is None:
+        return True
+    return isinstance(shape, list) and len(shape) == 2 and all(type(n) is int for n in shape)
+
+
 def read_release(folder: str | os.PathLike[str]) -> SavedRelease:
     from capemix.data.files import load_file
 
@@ -173,7 +180,11 @@ def read_release(folder: str | os.PathLike[str]) -> SavedRelease:
         classes = tuple(manifest["plan"]["classes"])
         if manifest["format"] != FORMAT:
             raise KeyError("format")
-    except (OSError, ValueError, KeyError, TypeError) as error:
+        if not (isinstance(digests, dict) and isinstance(label, str) and _is_shape(shape)):
+            raise TypeError("schema")
+        if not all(type(name) in (str, int) for name in classes):
+            raise TypeError("classes")
+    except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
         raise InputError(
             "release", "has no readable manifest.json", value=folder, fix="name a release folder"
         ) from error
@@ -192,6 +203,10 @@ def read_release(folder: str | os.PathLike[str]) -> SavedRelease:
             fix="get the release again",
         )
     loaded = load_file(table, label).rows
+    if not set(loaded.classes) <= set(classes):
+        raise InputError(
+            str(table), "has classes that its manifest does not list", fix="get the release again"
+        )
     codes = np.array([classes.index(name) for name in loaded.classes], dtype=np.int64)
     rows = LabeledRows(
         features=loaded.features,

@@ -58,7 +58,10 @@ def sum_cost(noised: NoisedSum, delta: float, relation: Relation) -> Cost:
         relation=relation,
         epsilon=epsilon,
         delta=delta,
-        curve=_by_order(float(value) + noised.lattice_extra for value in curve),
+        curve=_by_order(
+            float(value) + noised.lattice_extra * (order - 0.5) / (order - 1)
+            for order, value in zip(ORDERS, curve, strict=True)
+        ),
         failure=noised.graph_failure,
         distance=0.0 if real else noised.numbers_drawn * noised.summands * SAMPLER_ERROR,
         basis=CLAIMED if real else PROVED,

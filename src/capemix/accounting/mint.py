@@ -59,6 +59,14 @@ _SAMPLERS_SHARE: Final = 1e-6
 """The part of delta that is kept for the samplers' distance from their exact laws."""
 
 
+_LEAST_MULTIPLIER: Final = 1e-3
+"""With less noise than this, over the norm bound, epsilon is above a million: nothing is proved."""
+
+_MOST_PLD: Final = 200.0
+"""Losses are not laid out on a grid where Rényi accounting gives more than this: it would take
+minutes and gigabytes for a figure that nobody can use."""
+
+
 @dataclass(frozen=True)
 class NoisedSum:
     """A query as it is carried out: what accounting must know of its noise.
@@ -90,7 +98,8 @@ class NoisedSum:
 
     @property
     def lattice_extra(self) -> float:
-        """What it adds to every order that a sum of discrete Gaussians is not quite one."""
+        """What it adds to epsilon that a sum of discrete Gaussians is not quite one; delta grows by
+        the factor e^(half of it), and the divergence of order α by (2α-1)/(2α-2) of it."""
         if self.arithmetic != LATTICE or self.site_sigma is None:
             return 0.0
         coordinates = self.query.rows * self.query.width
@@ -103,13 +112,14 @@ def sound_epsilon(noised: NoisedSum, multiplier: float, delta: float, relation: 
     Delta first pays for the peer graph falling apart and for the samplers' distance from their
     exact laws; integer-order RDP (or, for the rounded Gaussian, PLD) takes the rest.
     """
-    if multiplier <= 0.0:
+    if multiplier < _LEAST_MULTIPLIER:
         return math.inf
     if noised.arithmetic == REAL:
         left = delta - noised.graph_failure
         return _epsilon(noised, multiplier, left, relation) if left > 0 else math.inf
     drawn, extra = noised.numbers_drawn, noised.lattice_extra
-    left = (delta - noised.graph_failure) * (1 - _SAMPLERS_SHARE)
+    # The sum's law is within e^(extra/2) of one discrete Gaussian's, so delta grows by as much.
+    left = (delta - noised.graph_failure) * (1 - _SAMPLERS_SHARE) * math.exp(-extra / 2)
     if left <= 0:
         return math.inf
     epsilon = _epsilon(noised, multiplier, left, relation) + extra
@@ -123,17 +133,18 @@ def sound_epsilon(noised: NoisedSum, multiplier: float, delta: float, relation: 
 
 def _epsilon(noised: NoisedSum, multiplier: float, delta: float, relation: Relation) -> float:
     participation = noised.query.participation
-    if noised.arithmetic == ROUNDED:
-        exact = epsilon_pld(participation, multiplier, delta, relation)
-        if exact is not None:
-            return exact
-    return epsilon_rdp(
+    renyi = epsilon_rdp(
         participation,
         multiplier,
         delta,
         relation,
         replacement_factor=noised.replacement_factor,
     )
+    if noised.arithmetic == ROUNDED and renyi <= _MOST_PLD:
+        exact = epsilon_pld(participation, multiplier, delta, relation)
+        if exact is not None:
+            return exact
+    return renyi
 
 
 def mint_sound(
@@ -170,12 +181,11 @@ def mint_sound(
         )
         for name, multiplier in noised.view_multipliers.items()
     }
-    hockey_stick: float | None = None
-    if reference:
-        hockey_stick = (
-            epsilon_pld(noised.query.participation, base, delta, relation) if base > 0 else math.inf
-        )
     epsilon = views[strongest].epsilon
+    hockey_stick: float | None = math.inf if reference else None
+    modest = base >= _LEAST_MULTIPLIER and _epsilon(noised, base, delta, relation) <= _MOST_PLD
+    if reference and modest:
+        hockey_stick = epsilon_pld(noised.query.participation, base, delta, relation)
     parts = {earlier.status} if earlier is not None else set()
     if seeded or Status.SEEDED in parts:
         status = Status.SEEDED

@@ -54,7 +54,7 @@ def check(
         found = json_.loads(plan.read_text())
         proposed, schema = plan_from_json(found["plan"]), found["schema"]
         features = tuple(str(name) for name in schema["features"])
-    except (OSError, ValueError, KeyError, TypeError) as error:
+    except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
         if isinstance(error, InputError):
             raise
         raise InputError(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -74,6 +75,22 @@ def _unreadable(field: str, kind: str) -> InputError:
     return InputError(field, f"is not a readable {kind} file", fix="write or copy the file again")
 
 
+def _memory() -> int:
+    """Of this machine, in bytes."""
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+
+
+def _check_memory(field: str, needed: int) -> None:
+    """A few kilobytes can unpack to more than any machine holds."""
+    if needed > _memory():
+        raise InputError(
+            field,
+            "would fill more memory than this machine has",
+            value=f"{needed / 1e9:.3g} GB",
+            fix="give fewer rows, or a larger machine",
+        )
+
+
 def _check_rows(field: str, rows: int) -> None:
     if rows < 1:
         raise InputError(field, "has no rows below its header", fix="give a file with rows")
@@ -97,6 +114,8 @@ def _read_csv(path: Path, field: str, *, compressed: bool) -> tuple[list[str], l
             start = stream.read(_START)
         if len(start) < _START:
             _check_lines(field, start.strip().splitlines())
+        elif compressed:
+            _check_unpacked(field, path)
         with (
             pa.input_stream(path, compression=compression) as stream,
             csv.open_csv(stream, read_options=read, parse_options=parse) as opened,
@@ -114,6 +133,16 @@ def _read_csv(path: Path, field: str, *, compressed: bool) -> tuple[list[str], l
     return names, [column[1:] for column in columns]
 
 
+def _check_unpacked(field: str, path: Path) -> None:
+    import pyarrow as pa
+
+    unpacked = 0
+    with pa.input_stream(path, compression="gzip") as stream:
+        while part := len(stream.read(_BLOCK)):
+            unpacked += part
+            _check_memory(field, unpacked)
+
+
 def _check_lines(field: str, lines: Sequence[bytes]) -> None:
     if not lines:
         raise InputError(field, "is empty", fix="give a file with rows")
@@ -126,8 +155,15 @@ def _read_parquet(path: Path, field: str) -> tuple[list[str], list[Any]]:
 
     try:
         with parquet.ParquetFile(path) as opened:
-            table = opened.read()
+            columns = [opened.schema.column(at) for at in range(len(opened.schema))]
+            _check_memory(field, 8 * opened.metadata.num_rows * len(columns))
+            texts = [each.path for each in columns if each.physical_type == "BYTE_ARRAY"]
+        # As a dictionary, one long text in every row is held once; then it is known how long.
+        with parquet.ParquetFile(path, read_dictionary=texts) as opened:
+            table = _with_texts(field, opened.read())
         table.validate(full=True)
+    except InputError:
+        raise
     except Exception:  # a tampered file can raise anything
         raise _unreadable(field, "Parquet") from None
     kept = [
@@ -136,6 +172,25 @@ def _read_parquet(path: Path, field: str) -> tuple[list[str], list[Any]]:
         if not (name.startswith("__index_level_") and name.endswith("__"))  # a pandas index
     ]
     return [name for name, _ in kept], [column for _, column in kept]
+
+
+def _with_texts(field: str, table: pa.Table) -> pa.Table:
+    """Text columns as plain text, if there is memory for a text in every row."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    needed = 0
+    for at, column in enumerate(table.itercolumns()):
+        if not pa.types.is_dictionary(column.type):
+            continue
+        kind = column.type.value_type
+        if pa.types.is_string(kind) or pa.types.is_binary(kind):
+            for chunk in column.chunks:
+                longest = pc.max(pc.binary_length(chunk.dictionary)).as_py() or 0
+                needed += longest * len(chunk)
+            _check_memory(field, needed)
+            table = table.set_column(at, table.field(at).with_type(kind), column.cast(kind))
+    return table
 
 
 def _from_table(
@@ -226,7 +281,7 @@ def _coded(
     try:
         encoded = column.dictionary_encode(null_encoding="encode")
         distinct = encoded.dictionary.to_pylist()
-    except (pa.ArrowException, ValueError):
+    except (pa.ArrowException, ValueError, OverflowError):  # a date may be in no calendar
         raise InputError(
             field, "has a type that cannot be coded", value=column.type, fix="make it text"
         ) from None
@@ -337,10 +392,16 @@ class _NpzArrays:
 
     def read(self, name: str) -> npt.NDArray[Any]:
         """One array."""
-        array: npt.NDArray[Any] = self._open(lambda archive: archive[name])
+        array: npt.NDArray[Any] = self._open(lambda archive: self._array(archive, name))
         if not isinstance(array, np.ndarray):
             raise _unreadable(self._field, "npz")
         return array
+
+    def _array(self, archive: Any, name: str) -> Any:
+        for member in archive.zip.infolist():
+            if member.filename in (name, f"{name}.npy"):
+                _check_memory(self._field, member.file_size)
+        return archive[name]
 
     def _open(self, use: Callable[[Any], Any]) -> Any:
         try:
@@ -349,6 +410,8 @@ class _NpzArrays:
                 np.load(stream, allow_pickle=False) as archive,
             ):
                 return use(archive)
+        except InputError:
+            raise
         except Exception as error:  # a tampered file can raise anything
             if "allow_pickle" in str(error):
                 raise InputError(
@@ -406,7 +469,8 @@ def _array_features(
         )
     image_shape = (int(array.shape[1]), int(array.shape[2])) if array.ndim == 3 else None
     flat = array.reshape(len(array), math.prod(array.shape[1:]))
-    features = flat if flat.dtype == np.uint8 else flat.astype(np.float64)
+    with np.errstate(over="ignore", invalid="ignore"):  # what does not fit is counted below
+        features = flat if flat.dtype == np.uint8 else flat.astype(np.float64)
     bad = int(features.size - np.isfinite(features).sum())
     if bad:
         raise InputError(
@@ -435,5 +499,10 @@ def _array_codes(
         )
     if array.dtype.kind not in "buifUS":
         raise InputError(field, "must hold numbers or strings", value=array.dtype, fix="convert it")
-    distinct, positions = np.unique(array, return_inverse=True)
-    return code_labels(distinct.tolist(), positions, field=field)
+    try:
+        with np.errstate(invalid="ignore"):
+            found, positions = np.unique(array, return_inverse=True)
+        distinct = found.tolist()
+    except ValueError:  # a string of what are no letters
+        raise InputError(field, "holds text that cannot be read", fix="write it again") from None
+    return code_labels(distinct, positions, field=field)

@@ -88,7 +88,10 @@ def _site(
 
     def make_share(plan: Plan, masks: SiteKeys) -> SiteShare:
         prepared = prepare_site(plan, rows.features, rows.labels)
-        return site_share(plan, number, prepared, SourceDraws(plan, draws), masks)
+        try:
+            return site_share(plan, number, prepared, SourceDraws(plan, draws), masks)
+        finally:
+            draws.erase()
 
     keys = source.child("protocol", number)
     return Site(number, identity, roster, keys, lambda _plan, _schema: None, make_share)

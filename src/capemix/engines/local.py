@@ -69,6 +69,8 @@ def run_local(
         )
     if keys:
         coordinator.unmask({s: k.own for s, k in keys.items()}, {}, threads=threads)
+        for one in keys.values():
+            one.erase()
     return Release.from_means(
         plan,
         coordinator.release_sums(divisor=plan.mixing.divisor, threads=threads),

@@ -84,7 +84,7 @@ def plan_from_json(found: dict[str, Any]) -> Plan:
         same = plan.as_json() == found
     except InputError:
         raise
-    except (KeyError, TypeError, ValueError, AttributeError, OverflowError):
+    except (KeyError, TypeError, ValueError, AttributeError, ArithmeticError, RecursionError):
         same = False
     if not same:
         raise InputError(

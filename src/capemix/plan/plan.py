@@ -88,7 +88,7 @@ class Plan:
             raise InputError(
                 "--delta", "must be between 0 and 1", value=self.delta, fix="try 1e-5 or 1/records"
             )
-        if self.noise is not None and not (math.isfinite(self.noise) and self.noise >= 0):
+        if self.noise is not None and not (self.noise == 0 or 1e-100 < self.noise < 1e100):
             raise InputError("--noise", "must be 0 or more", value=self.noise, fix="give TAU")
         if len(self.classes) != self.mixing.classes or len(set(self.classes)) != len(self.classes):
             raise InputError(

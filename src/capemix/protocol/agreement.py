@@ -23,7 +23,7 @@ def public_bytes(key: Ed25519PrivateKey | X25519PrivateKey) -> bytes:
 
 def _agree(
     purpose: bytes, context: Context, own: X25519PrivateKey, other: bytes, pair: tuple[int, int]
-) -> bytes:
+) -> bytearray:
     try:
         shared = own.exchange(X25519PublicKey.from_public_bytes(other))
     except ValueError:
@@ -33,15 +33,20 @@ def _agree(
     info = b"|".join(
         (b"capemix", purpose, context.run, context.roster, context.plan, first, second)
     )
-    return HKDF(hashes.SHA256(), 32, None, info + f"|{low}|{high}".encode()).derive(shared)
+    derived = HKDF(hashes.SHA256(), 32, None, info + f"|{low}|{high}".encode()).derive(shared)
+    return bytearray(derived)
 
 
-def box_key(context: Context, own: X25519PrivateKey, other: bytes, site: int, peer: int) -> bytes:
+def box_key(
+    context: Context, own: X25519PrivateKey, other: bytes, site: int, peer: int
+) -> bytearray:
     """For the shares that two sites send each other."""
     return _agree(b"box", context, own, other, (site, peer))
 
 
-def pair_key(context: Context, own: X25519PrivateKey, other: bytes, site: int, peer: int) -> bytes:
+def pair_key(
+    context: Context, own: X25519PrivateKey, other: bytes, site: int, peer: int
+) -> bytearray:
     """For the noise that cancels between two sites."""
     return _agree(b"pair", context, own, other, (site, peer))
 

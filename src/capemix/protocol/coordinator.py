@@ -39,9 +39,12 @@ from capemix.protocol.wire import (
     proposal_digest,
     seal,
 )
+from capemix.randomness.source import erase
 
 _PIECE: Final = 1 << 20
 """How many numbers of an upload are in memory beside the sum."""
+
+_LONGEST_REASON: Final = 500
 
 
 class Run:
@@ -205,7 +208,7 @@ class Run:
         if round_ == "plan":
             bytes_of(body, "commit", 32)
             if body.get("accept") is not True:
-                raise ProtocolError(f"declined: {body.get('reason')}")
+                raise ProtocolError(f"declined: {str(body.get('reason'))[:_LONGEST_REASON]}")
         elif round_ == "keys":
             for name in ("box", "mask", "nonce"):
                 bytes_of(body, name, 32)
@@ -335,6 +338,7 @@ class Run:
             total.add_pieces(site, self._spooled(site))
             self._path(site).unlink()
         total.unmask(own_keys, missing_pairs)
+        erase(*own_keys.values(), *missing_pairs.values())
         return total.release_sums(divisor=self.plan.mixing.divisor)
 
     def _spooled(self, site: int) -> Iterator[npt.NDArray[Any]]:
@@ -342,7 +346,7 @@ class Run:
             while len(piece := np.fromfile(file, share_dtype(self.plan), _PIECE)):
                 yield piece
 
-    def _combined(self, kind: str, site: int) -> bytes | None:
+    def _combined(self, kind: str, site: int) -> bytearray | None:
         revealed = {
             holder: message.body[kind][str(site)]
             for holder, message in sorted(self._replies[ROUNDS.index("unmask")].items())
@@ -354,7 +358,7 @@ class Run:
         chosen = list(revealed)[:threshold]
         return shamir.combine({s: bytes.fromhex(revealed[s]) for s in chosen})
 
-    def _own_mask(self, site: int) -> bytes:
+    def _own_mask(self, site: int) -> bytearray:
         secret = self._combined("own", site)
         commit = self._replies[ROUNDS.index("shares")][site].body["commit"]
         if secret is None or hashlib.sha256(secret).hexdigest() != commit:
@@ -366,6 +370,7 @@ class Run:
         public = self._replies[ROUNDS.index("keys")][site].body["mask"]
         if secret is not None:
             key = X25519PrivateKey.from_private_bytes(secret)
+            erase(secret)
             if public_bytes(key).hex() == public:
                 return key
         raise ProtocolError(f"the pair keys of site {site} cannot be put together")

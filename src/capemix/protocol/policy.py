@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import json
-import math
 from dataclasses import dataclass, fields
-from typing import Any
+from typing import Any, Final
 
 from capemix.errors import InputError
 from capemix.guarantee import Status
 from capemix.ledger import Account, Limit
 from capemix.plan import Accountant, Plan
 from capemix.queries import Relation
+
+_MOST: Final = 1e9
+"""No limit of a policy is larger: it would be none, or a slip."""
 
 
 @dataclass(frozen=True)
@@ -37,15 +39,23 @@ class Policy:
     def __post_init__(self) -> None:
         for name in ("max_epsilon", "max_delta", "total_epsilon"):
             value = getattr(self, name)
-            if not isinstance(value, (int, float)) or not math.isfinite(value) or value <= 0:
+            if type(value) not in (int, float) or not 0 < value <= _MOST:
                 raise InputError(
                     f"policy {name}", "must be a positive number", value=value, fix="set a limit"
                 )
         for name in ("least_sites", "least_colluding"):
             value = getattr(self, name)
-            if type(value) is not int or value < 0:
+            if type(value) is not int or not 0 <= value <= _MOST:
                 raise InputError(
-                    f"policy {name}", "must be a whole number", value=value, fix="set a number"
+                    f"policy {name}", "must be a whole number", value=value, fix="set a limit"
+                )
+        for name, kinds in (("columns", (str,)), ("classes", (str, int))):
+            value = getattr(self, name)
+            if value is not None and (
+                type(value) is not tuple or not all(type(one) in kinds for one in value)
+            ):
+                raise InputError(
+                    f"policy {name}", "must be a list of names", fix="list what may be used"
                 )
         if type(self.real_arithmetic) is not bool:
             raise InputError(
@@ -67,9 +77,7 @@ class Policy:
             if not isinstance(found, dict) or not set(found) <= known:
                 raise ValueError
             for name in ("columns", "classes"):
-                if found.get(name) is not None:
-                    if not isinstance(found[name], list):
-                        raise ValueError
+                if isinstance(found.get(name), list):
                     found[name] = tuple(found[name])
             if "relation" in found:
                 found["relation"] = Relation(found["relation"])

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from capemix.randomness.source import ByteStream
+from capemix.randomness.source import ByteStream, Key
 
 PRIME: Final = (1 << 521) - 1
 SHARE_BYTES: Final = 66
@@ -16,8 +16,8 @@ _SECRET_BYTES: Final = 32
 
 
 def split(
-    secret: bytes, holders: Sequence[int], threshold: int, stream: ByteStream
-) -> dict[int, bytes]:
+    secret: Key, holders: Sequence[int], threshold: int, stream: ByteStream
+) -> dict[int, bytearray]:
     """A share for every holder (a site's number): the polynomial's value at number + 1."""
     if len(secret) != _SECRET_BYTES:
         raise ValueError(f"a secret has {_SECRET_BYTES} bytes")
@@ -32,11 +32,11 @@ def split(
         value = 0
         for coefficient in reversed(coefficients):
             value = (value * (holder + 1) + coefficient) % PRIME
-        shares[holder] = value.to_bytes(SHARE_BYTES, "big")
+        shares[holder] = bytearray(value.to_bytes(SHARE_BYTES, "big"))
     return shares
 
 
-def combine(shares: Mapping[int, bytes]) -> bytes | None:
+def combine(shares: Mapping[int, Key]) -> bytearray | None:
     """The secret, by Lagrange's formula at 0; None if these shares are not of a 32-byte secret."""
     points = {holder + 1: int.from_bytes(share, "big") for holder, share in shares.items()}
     secret = 0
@@ -49,7 +49,7 @@ def combine(shares: Mapping[int, bytes]) -> bytes | None:
         secret = (secret + y * top * pow(bottom, -1, PRIME)) % PRIME
     if secret >> (8 * _SECRET_BYTES):
         return None
-    return secret.to_bytes(_SECRET_BYTES, "big")
+    return bytearray(secret.to_bytes(_SECRET_BYTES, "big"))
 
 
 def _field_element(stream: ByteStream) -> int:

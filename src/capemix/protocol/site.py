@@ -45,7 +45,7 @@ from capemix.protocol.wire import (
     sites_of,
 )
 from capemix.queries import Selection
-from capemix.randomness.source import SeededSource, Source
+from capemix.randomness.source import SeededSource, Source, erase
 from capemix.zerosum.masks import SiteKeys
 
 SEALED_BYTES: Final = 2 * shamir.SHARE_BYTES + 16
@@ -88,6 +88,9 @@ class Site:
         self.proposed = False
         """Whether the coordinator itself proposed this run, as its signature shows."""
         self._uploaded: memoryview | None = None
+        self._own_mask = self._mask_secret = bytearray()
+        self._box: X25519PrivateKey | None = None
+        self._held: dict[int, tuple[bytearray, bytearray]] = {}
 
     def answer(self, raw: bytes) -> bytes:
         """The reply to the coordinator's request of the next round."""
@@ -102,6 +105,8 @@ class Site:
         finally:
             if self._broken or self._answered == len(ROUNDS):
                 self.let_go()
+                self._erase_secrets()
+                self._erase_shares()
 
     def _answer(self, round_: str, raw: bytes) -> bytes:
         request = parse(raw)
@@ -134,6 +139,17 @@ class Site:
     def let_go(self) -> None:
         """Free the upload's memory: no chunk can be had any more. The rounds go on."""
         self._uploaded = None
+
+    def _erase_secrets(self) -> None:
+        """Whatever could take the masks off an upload. Others' shares of it are all that is left,
+        and each holder gives up one of the two at most."""
+        self._source.erase()
+        erase(self._own_mask, self._mask_secret)
+        self._box = None
+
+    def _erase_shares(self) -> None:
+        for shares in self._held.values():
+            erase(*shares)
 
     # -- round 0: the plan -----------------------------------------------------------------------
 
@@ -208,28 +224,33 @@ class Site:
             shamir.split(secret, holders, threshold, self._source.stream("shamir", name))
             for name, secret in (("own", self._own_mask), ("pair", self._mask_secret))
         )
-        self._held = {self._number: (own[self._number], pair[self._number])}
-        return self._reply(
+        self._held = {self._number: (own.pop(self._number), pair.pop(self._number))}
+        reply = self._reply(
             commit=hashlib.sha256(self._own_mask).hexdigest(),
             shares={
-                str(site): self._seal_share(site, own[site] + pair[site]).hex()
-                for site in holders
-                if site != self._number
+                str(site): self._seal_share(site, own[site] + pair[site]).hex() for site in own
             },
         )
+        erase(*own.values(), *pair.values())
+        self._source.erase()  # nothing more is drawn from it
+        return reply
 
     def _aead(self, peer: int) -> ChaCha20Poly1305:
-        return ChaCha20Poly1305(
-            box_key(self._context, self._box, self._boxes[peer], self._number, peer)
-        )
+        if self._box is None:
+            raise ProtocolError("this site's key was used and erased")
+        key = box_key(self._context, self._box, self._boxes[peer], self._number, peer)
+        try:
+            return ChaCha20Poly1305(key)
+        finally:
+            erase(key)
 
-    def _seal_share(self, peer: int, shares: bytes) -> bytes:
+    def _seal_share(self, peer: int, shares: bytearray) -> bytes:
         # The key serves one run and one pair; the two directions have nonces of their own.
         return self._aead(peer).encrypt(self._number.to_bytes(12, "big"), shares, None)
 
-    def _open_share(self, peer: int, sealed: bytes) -> tuple[bytes, bytes]:
+    def _open_share(self, peer: int, sealed: bytes) -> tuple[bytearray, bytearray]:
         try:
-            shares = self._aead(peer).decrypt(peer.to_bytes(12, "big"), sealed, None)
+            shares = bytearray(self._aead(peer).decrypt(peer.to_bytes(12, "big"), sealed, None))
         except InvalidTag:
             raise ProtocolError(f"the share from site {peer} was altered on its way") from None
         if len(shares) != 2 * shamir.SHARE_BYTES:
@@ -256,7 +277,7 @@ class Site:
         mask = X25519PrivateKey.from_private_bytes(self._mask_secret)
         keys = SiteKeys(
             site=self._number,
-            own=self._own_mask,
+            own=bytearray(self._own_mask),
             pair={
                 peer: pair_key(self._context, mask, self._masks[peer], self._number, peer)
                 for peer in peers
@@ -265,7 +286,11 @@ class Site:
         # Signed, for whoever is to take this site's self mask off: see _agree.
         self._setting = setting_of(self._keys_shown, self._members)
         setting = Message("setting", self._number, {"setting": self._setting})
-        share = self._make_share(self._plan_made, keys)
+        try:
+            share = self._make_share(self._plan_made, keys)
+        finally:
+            keys.erase()
+            self._erase_secrets()
         self._uploaded = share.values.data.cast("B")
         return self._reply(
             shape=list(share.values.shape),

@@ -2,6 +2,9 @@
 
 A source is a tree of keys: ``child`` and ``stream`` derive a fresh key from a label with
 HMAC-SHA-256, and a label can be taken once only, so no AES key is ever used for two purposes.
+
+Keys are held in bytearrays and overwritten when they have served (`erase`). What Python does not
+allow is in docs/security.md.
 """
 
 from __future__ import annotations
@@ -19,10 +22,17 @@ KEY_BYTES: Final = 32
 _ZEROS: Final = bytes(1 << 21)
 
 Label = str | int
+Key = bytes | bytearray
 Words64 = npt.NDArray[np.uint64]
 
 
-def derive_key(key: bytes, *label: Label) -> bytes:
+def erase(*keys: bytearray) -> None:
+    """Overwrite keys that have served."""
+    for key in keys:
+        key[:] = bytes(len(key))
+
+
+def derive_key(key: Key, *label: Label) -> bytearray:
     """A key for one purpose: HMAC-SHA-256 over an injective encoding of the label."""
     if len(key) != KEY_BYTES:
         raise ValueError(f"a key has {KEY_BYTES} bytes, not {len(key)}")
@@ -32,18 +42,22 @@ def derive_key(key: bytes, *label: Label) -> bytes:
         + raw
         for part in label
     )
-    return hmac.digest(key, b"capemix/1|" + text, hashlib.sha256)
+    return bytearray(hmac.digest(key, b"capemix/1|" + text, hashlib.sha256))
 
 
 class ByteStream:
-    """The keystream of one AES-256-CTR key, read once from front to back."""
+    """The keystream of one AES-256-CTR key, read once from front to back.
+
+    The one place where AES is used. The counter starts at zero, so a key must serve one stream
+    only. The key is overwritten when the stream goes.
+    """
 
     __slots__ = ("_encryptor", "_key", "_ties")
 
-    def __init__(self, key: bytes) -> None:
-        self._key = key
+    def __init__(self, key: Key) -> None:
+        self._key = bytearray(key)
         self._ties: ByteStream | None = None
-        self._encryptor = Cipher(algorithms.AES(key), modes.CTR(bytes(16))).encryptor()
+        self._encryptor = Cipher(algorithms.AES(self._key), modes.CTR(bytes(16))).encryptor()
 
     def fill(self, out: npt.NDArray[Any]) -> None:
         """Overwrite ``out`` (C-contiguous) with the next bytes of the stream."""
@@ -63,8 +77,13 @@ class ByteStream:
     def tie_words(self, count: int) -> Words64:
         """Further bits for comparisons that the first ones left open (see `tables`)."""
         if self._ties is None:
-            self._ties = ByteStream(derive_key(self._key, "ties"))
+            further = derive_key(self._key, "ties")
+            self._ties = ByteStream(further)
+            erase(further)
         return self._ties.words(count)
+
+    def __del__(self) -> None:
+        erase(self._key)
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}(<key hidden>)"
@@ -74,7 +93,7 @@ class _Source:
     """A key from which labelled children, streams and keys are drawn, each label once."""
 
     __slots__ = ("_key", "_taken")
-    _key: bytes
+    _key: bytearray
     _taken: set[tuple[Label, ...]]
     _final: ClassVar[bool] = False
 
@@ -84,29 +103,47 @@ class _Source:
             raise TypeError(f"{cls.__bases__[0].__name__} cannot be subclassed")
         cls._final = True
 
-    def _take(self, label: tuple[Label, ...]) -> bytes:
+    def _take(self, label: tuple[Label, ...]) -> bytearray:
+        if not any(self._key):
+            raise RuntimeError("this source was erased: nothing can be drawn from it any more")
         if label in self._taken:
             raise RuntimeError(f"the label {label} was taken before: a key must not serve twice")
         self._taken.add(label)
         return derive_key(self._key, *label)
 
     @classmethod
-    def _of_key(cls, key: bytes) -> Self:
+    def _of_key(cls, key: Key) -> Self:
         source = object.__new__(cls)
-        source._key = key
+        source._key = bytearray(key)
         source._taken = set()
         return source
 
     def child(self, *label: Label) -> Self:
         """A source of the same kind for the part that ``label`` names."""
-        return self._of_key(self._take(("child", *label)))
+        key = self._take(("child", *label))
+        try:
+            return self._of_key(key)
+        finally:
+            erase(key)
 
     def stream(self, *label: Label) -> ByteStream:
-        return ByteStream(self._take(("stream", *label)))
+        key = self._take(("stream", *label))
+        try:
+            return ByteStream(key)
+        finally:
+            erase(key)
 
-    def key(self, *label: Label) -> bytes:
-        """A 32-byte key (for masks) that nothing else uses."""
+    def key(self, *label: Label) -> bytearray:
+        """A 32-byte key (for masks) that nothing else uses; whoever asks for it erases it."""
         return self._take(("key", *label))
+
+    def erase(self) -> None:
+        """Overwrite the key. What was drawn from it stays with whoever has it."""
+        erase(self._key)
+
+    def __del__(self) -> None:
+        if hasattr(self, "_key"):
+            erase(self._key)
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}(<key hidden>)"
@@ -121,7 +158,7 @@ class SystemSource(_Source):
     __slots__ = ()
 
     def __init__(self) -> None:
-        self._key = os.urandom(KEY_BYTES)
+        self._key = bytearray(os.urandom(KEY_BYTES))
         self._taken = set()
 
 
@@ -131,7 +168,8 @@ class SeededSource(_Source):
     __slots__ = ()
 
     def __init__(self, seed: int) -> None:
-        self._key = hashlib.sha256(b"capemix test seed|" + str(int(seed)).encode()).digest()
+        text = b"capemix test seed|" + str(int(seed)).encode()
+        self._key = bytearray(hashlib.sha256(text).digest())
         self._taken = set()
 
 

@@ -16,7 +16,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
@@ -26,6 +26,9 @@ from capemix.mix.select import Selected
 from capemix.mix.sums import sum_selected
 from capemix.prepare.rows import PreparedRows
 from capemix.queries import Participation, Selection, SumQuery
+
+MOST: Final = 1 << 40
+"""No width, number of mixtures or class size is larger: it would be a slip, or meant ill."""
 
 
 class Pool(StrEnum):
@@ -64,9 +67,16 @@ class Mixing:
                 value=f"{self.mixture}, {sum(self.samples)}",
                 fix="leave out fractions",
             )
+        if max(whole) > MOST:
+            raise InputError(
+                "--mixture, --samples and --class-sizes",
+                f"must be at most {MOST}",
+                value=max(whole),
+                fix="lower them",
+            )
         if self.mixture < 1:
             raise InputError("--mixture", "must be at least 1", value=self.mixture, fix="raise it")
-        if not (math.isfinite(self.clip) and self.clip > 0):
+        if not 1e-100 < self.clip < 1e100:
             raise InputError(
                 "--clip", "must be a positive number", value=self.clip, fix="give the norm bound"
             )

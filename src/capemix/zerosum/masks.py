@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from capemix.randomness.gaussian import add_gaussian
-from capemix.randomness.source import ByteStream, Label, Source, derive_key
+from capemix.randomness.source import ByteStream, Key, Label, Source, derive_key, erase
 from capemix.zerosum.graph import PeerGraph
 
 
@@ -25,17 +25,30 @@ class SiteKeys:
     """One site's mask keys: its own, and one for each peer."""
 
     site: int
-    own: bytes
-    pair: Mapping[int, bytes]
+    own: bytearray
+    pair: Mapping[int, bytearray]
+
+    def erase(self) -> None:
+        """Once the masks are on, nobody at the site needs these."""
+        erase(self.own, *self.pair.values())
+
+
+def _stream(key: Key, kind: str, label: tuple[Label, ...]) -> ByteStream:
+    """The keystream of one mask on one block."""
+    derived = derive_key(key, kind, *label)
+    try:
+        return ByteStream(derived)
+    finally:
+        erase(derived)
 
 
 @dataclass(frozen=True)
 class RingMasks:
     """Masks uniform in the ring of the block's own unsigned words."""
 
-    def add(self, block: npt.NDArray[Any], key: bytes, label: tuple[Label, ...], sign: int) -> None:
+    def add(self, block: npt.NDArray[Any], key: Key, label: tuple[Label, ...], sign: int) -> None:
         words = np.empty_like(block)
-        ByteStream(derive_key(key, "ring", *label)).fill(words)
+        _stream(key, "ring", label).fill(words)
         if sign > 0:
             block += words
         else:
@@ -53,15 +66,15 @@ class GaussianMasks:
     own_deviation: float
 
     def add_pair(
-        self, block: npt.NDArray[Any], key: bytes, label: tuple[Label, ...], sign: int
+        self, block: npt.NDArray[Any], key: Key, label: tuple[Label, ...], sign: int
     ) -> None:
-        stream = ByteStream(derive_key(key, "gaussian", *label))
+        stream = _stream(key, "gaussian", label)
         add_gaussian(block.reshape(-1), self.pair_deviation, stream, sign=sign)
 
     def add_own(
-        self, block: npt.NDArray[Any], key: bytes, label: tuple[Label, ...], sign: int
+        self, block: npt.NDArray[Any], key: Key, label: tuple[Label, ...], sign: int
     ) -> None:
-        stream = ByteStream(derive_key(key, "gaussian", *label))
+        stream = _stream(key, "gaussian", label)
         add_gaussian(block.reshape(-1), self.own_deviation, stream, sign=sign)
 
 
@@ -78,7 +91,7 @@ def add_masks(
 
 
 def remove_own_mask(
-    block: npt.NDArray[Any], own_key: bytes, masks: Masks, label: tuple[Label, ...]
+    block: npt.NDArray[Any], own_key: Key, masks: Masks, label: tuple[Label, ...]
 ) -> None:
     """Take an *included* site's self mask off the sum."""
     masks.add_own(block, own_key, ("own", *label), -1)
@@ -86,7 +99,7 @@ def remove_own_mask(
 
 def remove_pair_noise(
     block: npt.NDArray[Any],
-    pair_key: bytes,
+    pair_key: Key,
     masks: Masks,
     label: tuple[Label, ...],
     *,

@@ -77,7 +77,7 @@ class Settings:
         def seconds(key: str) -> float:
             try:
                 found = float(config[key])
-            except (KeyError, TypeError, ValueError):
+            except (KeyError, TypeError, ValueError, OverflowError):
                 found = 0.0
             if not 0 < found < 1e6:
                 raise InputError(
@@ -132,7 +132,12 @@ def main(grid: Grid, context: Context) -> None:
 def _conduct(grid: Grid, settings: Settings, outcome: Outcome) -> None:
     check_output(settings.out)
     plan, schema = read_plan_file(settings.plan)
-    roster = Roster.from_json(settings.roster.read_text())
+    try:
+        roster = Roster.from_json(settings.roster.read_text())
+    except OSError as error:
+        raise InputError(
+            "roster", "cannot be read", value=settings.roster, fix="name a file"
+        ) from error
     if len(roster.sites) != plan.federation.sites:
         raise InputError(
             "roster",
@@ -262,7 +267,9 @@ def no_rows(plan: Plan, schema: Mapping[str, Any]) -> LabeledRows:
             label_name=str(schema["label"]),
             image_shape=(int(shape[0]), int(shape[1])) if shape else None,
         )
-    except (KeyError, TypeError, IndexError):
+    except (KeyError, TypeError, IndexError, ValueError, OverflowError) as error:
+        if isinstance(error, InputError):
+            raise
         raise InputError(
             "schema", "needs features, a label and an image_shape", fix="write it again"
         ) from None

@@ -68,10 +68,26 @@ class Outcome:
 
     @classmethod
     def read(cls, out: Path) -> Outcome | None:
+        """What the file says; None if there is none, or if it is not one of ours."""
         try:
-            return cls(**json.loads(cls.path(out).read_text()))
-        except (OSError, ValueError, TypeError):
+            found = cls(**json.loads(cls.path(out).read_text()))
+            for done in found.rounds:
+                describe_round(done)
+            if found.progress is not None:
+                describe_progress(found.progress)
+            whole = (
+                isinstance(found.status, str)
+                and isinstance(found.reason, str | None)
+                and isinstance(found.rounds, list)
+                and all(type(site) is int for site in found.included)
+                and all(
+                    isinstance(each, dict)
+                    for each in (found.lost, found.nodes_left_out, found.peak_memory)
+                )
+            )
+        except (OSError, ValueError, TypeError, KeyError, ArithmeticError, RecursionError):
             return None
+        return found if whole else None
 
 
 def describe_round(done: dict[str, Any]) -> str:
