@@ -7,10 +7,10 @@ import pytest
 
 import capemix
 from capemix import InputError, PublicMap, Synthesizer, make_plan, open_data, partition, synthesize
-from capemix.api import noisy_class_sizes
 from capemix.data import LabeledRows
 from capemix.federation import Federation, MaskKind
 from capemix.guarantee import Status
+from capemix.looks import plan_looks
 from capemix.queries import Relation
 from capemix.randomness.source import SeededSource
 
@@ -144,18 +144,14 @@ def test_class_sizes_are_a_private_sum_over_sites(masks: MaskKind) -> None:
         )
     true = np.sum([site.class_counts() for site in sites], axis=0)
     federation = Federation(sites=4, colluding=1, masks=masks)
+    looks = plan_looks(
+        2, 3, federation, columns=False, epsilon=0.5, delta=1e-6, relation=Relation.ADD_REMOVE
+    )
     errors = []
     for seed in range(60):
-        sizes, guarantee = noisy_class_sizes(
-            3,
-            sites,
-            federation,
-            epsilon=0.5,
-            delta=1e-6,
-            relation=Relation.ADD_REMOVE,
-            source=SeededSource(seed),
-        )
+        sizes = looks.take(sites, SeededSource(seed)).class_sizes
         errors += list(np.array(sizes) - true)
+    guarantee = looks.guarantee(seeded=False)
     assert guarantee.epsilon == pytest.approx(0.5, rel=1e-3)
     multiplier = guarantee.views["public"].noise_multiplier
     claimed = multiplier * np.sqrt(4 / 3)  # all four sites' noise is in, one colluder's comes off

@@ -24,7 +24,7 @@ from dp_accounting.rdp import RdpAccountant
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-import capemix.api
+import capemix.looks
 from capemix.accounting.cost import CLAIMED, PROVED, Cost, response_rdp
 from capemix.accounting.sampled import ORDERS
 from capemix.api import Synthesizer, release_of, synthesize
@@ -619,15 +619,21 @@ def test_the_ledgers_commands(capemix: Capemix, ledger: Ledger) -> None:
 def test_counting_plans_are_the_ones_that_are_carried_out(monkeypatch: pytest.MonkeyPatch) -> None:
     """The check before class sizes are drawn speaks of the plan that draws them."""
     carried = []
-    real = capemix.api.run_local
+    real = capemix.looks.run_local
 
     def spy(plan: Plan, *args: Any, **kwargs: Any) -> Any:
         carried.append(plan)
         return real(plan, *args, **kwargs)
 
-    monkeypatch.setattr("capemix.api.run_local", spy)
+    monkeypatch.setattr("capemix.looks.run_local", spy)
     release_of(some_rows(), epsilon=2.0, mixture=8, samples=20, source=SystemSource())
-    counting = capemix.api._counting_plan(
-        2, carried[0].federation, epsilon=0.2, delta=1e-5 * 0.1, relation=Relation.ADD_REMOVE
+    looks = capemix.looks.plan_looks(
+        some_rows().width,
+        2,
+        carried[0].federation,
+        columns=False,
+        epsilon=0.2,
+        delta=1e-5 * 0.1,
+        relation=Relation.ADD_REMOVE,
     )
-    assert counting == carried[0]
+    assert list(looks.plans.values()) == carried

@@ -89,8 +89,8 @@ class Synthesizer:
 
     Class sizes and the range of the features are public if given; otherwise sizes, ranges, means,
     scales and the clip norm are looked at and paid for out of the budget (where records are
-    released one by one, rows are then taken as they stand). ``method`` is mixing (DP-CDA), or one of the
-    baselines dp-mix, random-projection and local-perturbation; by default ``mixture`` is 16,
+    released one by one, rows are then taken as they stand). ``method`` is mixing (DP-CDA), or one
+    of the baselines dp-mix, random-projection and local-perturbation; by default ``mixture`` is 16,
     ``samples`` 1000 and the relation add-or-remove-one, where the method has them. With a
     ``lineage`` every fit is charged to it before it draws; without, nothing is counted.
     """

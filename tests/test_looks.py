@@ -1,0 +1,218 @@
+"""Every look at the rows is paid for: what it finds, what it costs, and that none is left out."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import capemix.pipeline
+from capemix.accounting.gaussian import gaussian_epsilon
+from capemix.api import labeled_rows, release_of
+from capemix.data import LabeledRows, partition
+from capemix.federation import Federation, Scheme
+from capemix.looks import (
+    NORMS,
+    SHARES,
+    one_hot_norms,
+    one_hot_sizes,
+    plan_looks,
+    quantile_of,
+    ranges_of,
+)
+from capemix.plan import Plan, plan_from_json
+from capemix.prepare.steps import ColumnMap, Coverage
+from capemix.queries import Relation
+from capemix.randomness.source import SeededSource, SystemSource
+
+
+def a_table(rows: int = 20_000) -> LabeledRows:
+    """Columns of very different sizes, one of them never zero and one with few values."""
+    rng = np.random.default_rng(0)
+    label = rng.integers(0, 2, rows)
+    return labeled_rows(
+        np.stack(
+            [
+                1000 + 200 * label + 100 * rng.normal(size=rows),
+                0.005 * label + 0.01 * rng.normal(size=rows),
+                rng.integers(0, 5, rows).astype(float),
+            ],
+            axis=1,
+        ),
+        label,
+    )
+
+
+def looks_at(
+    columns: bool = True, epsilon: float = 1.0, federation: Federation | None = None
+) -> Any:
+    return plan_looks(
+        3,
+        2,
+        federation or Federation(Scheme.CENTRAL),
+        columns=columns,
+        epsilon=epsilon,
+        delta=1e-6,
+        relation=Relation.ADD_REMOVE,
+    )
+
+
+def test_looks_find_sizes_ranges_means_scales_and_a_norm() -> None:
+    rows = a_table()
+    found = looks_at().take([rows], SeededSource(1))
+    assert found.class_sizes == pytest.approx(tuple(rows.class_counts()), abs=300)
+    assert found.normalise is not None
+    np.testing.assert_array_less(found.normalise.low, rows.features.mean(axis=0))
+    np.testing.assert_array_less(rows.features.mean(axis=0), found.normalise.high)
+    scale = rows.features.std(axis=0)
+    np.testing.assert_allclose(
+        (np.array(found.normalise.shift) - rows.features.mean(axis=0)) / scale, 0.0, atol=0.3
+    )
+    np.testing.assert_allclose(np.array(found.normalise.scale) / scale, 1.0, atol=0.35)
+    assert found.clip is not None
+    scaled = (rows.features - found.normalise.shift) / found.normalise.scale
+    assert 0.75 < np.mean(np.linalg.norm(scaled, axis=1) <= found.clip) <= 1.0
+
+
+def test_together_looks_cost_what_was_asked_and_alone_less() -> None:
+    looks = looks_at(epsilon=0.7)
+    guarantee = looks.guarantee(seeded=False)
+    assert guarantee.epsilon == pytest.approx(0.7, rel=1e-3)
+    lines = looks.lines(0.2)
+    assert [line.line for line in lines] == list(SHARES)
+    assert sum(line.share for line in lines) == pytest.approx(0.2)
+    composed = [line.epsilon_composed for line in lines]
+    assert composed == sorted(composed)
+    assert composed[-1] == pytest.approx(0.7, rel=1e-3)
+    assert sum(line.epsilon_alone for line in lines) > 0.7  # adding up would cost more
+
+
+def test_looks_compose_as_one_gaussian() -> None:
+    """The oracle: the exact Gaussian mechanism with 1/m^2 = sum of 1/m_i^2 is never above."""
+    looks = looks_at()
+    multipliers = [plan.noise_multiplier for plan in looks.plans.values()]
+    together = sum(m**-2 for m in multipliers) ** -0.5
+    exact = gaussian_epsilon(together, 1e-6)
+    guarantee = looks.guarantee(seeded=False)
+    assert guarantee.epsilon is not None
+    assert exact <= guarantee.epsilon < 1.25 * exact  # Rényi accounting is a little above
+
+
+@pytest.mark.parametrize("scheme", ["cape", "conventional"])
+def test_looks_over_sites_find_the_same(scheme: str) -> None:
+    rows = a_table()
+    federation = Federation(Scheme(scheme), sites=4, colluding=1)
+    parts = partition(rows, 4, "dirichlet", seed=1)
+    found = looks_at(epsilon=4.0, federation=federation).take(parts, SeededSource(2))
+    assert found.class_sizes == pytest.approx(tuple(rows.class_counts()), abs=400)
+    assert found.normalise is not None
+    scale = rows.features.std(axis=0)
+    np.testing.assert_allclose(np.array(found.normalise.scale) / scale, 1.0, atol=0.4)
+
+
+finite = st.floats(allow_nan=True, allow_infinity=True)
+
+
+@settings(derandomize=True, max_examples=200)
+@given(st.lists(st.tuples(finite, finite, finite), min_size=1, max_size=5))
+def test_what_a_record_adds_keeps_its_bound(values: list[tuple[float, float, float]]) -> None:
+    features = np.array(values)
+    sizes = one_hot_sizes(features)
+    assert (sizes.sum(axis=1) == 3).all()  # one bin a column: norm sqrt(3)
+    assert set(np.unique(sizes)) <= {0.0, 1.0}
+    norms = one_hot_norms(np.where(np.isfinite(features), features, 0.0).clip(-1e100, 1e100))
+    assert (norms.sum(axis=1) == 1).all()
+
+
+@settings(derandomize=True, max_examples=200)
+@given(st.floats(min_value=-1e12, max_value=1e12, allow_subnormal=False))
+def test_a_value_lies_in_the_range_that_its_bin_gives(value: float) -> None:
+    low, high = ranges_of(100.0 * one_hot_sizes(np.array([[value]])), deviation=1.0)
+    if abs(value) >= 2.0**-20:  # smaller ones count as the smallest size
+        assert low[0] <= value <= high[0]
+        assert high[0] - low[0] <= abs(value)
+
+
+def test_noise_alone_widens_no_range() -> None:
+    counts = one_hot_sizes(np.full((1000, 1), 3.0)).sum(axis=0, keepdims=True)
+    noisy = counts + 20.0 * np.random.default_rng(0).normal(size=counts.shape)
+    assert [float(end[0]) for end in ranges_of(noisy, 20.0)] == [2.0, 4.0]
+
+
+def test_a_quantile_of_noisy_counts() -> None:
+    assert quantile_of(np.array([5.0, -3.0, 90.0, 5.0]), 0.9) == 2
+    assert quantile_of(np.full(len(NORMS), -1.0), 0.9) == len(NORMS) // 2
+
+
+def test_no_path_from_rows_to_the_release_lacks_a_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rows reach a sum through `prepare_site` alone; each of its plans has a line of the budget,
+    and the noise that the line was costed with."""
+    read: list[Plan] = []
+    real = capemix.pipeline.prepare_site
+
+    def spy(plan: Plan, *rows: Any) -> Any:
+        read.append(plan)
+        return real(plan, *rows)
+
+    monkeypatch.setattr("capemix.engines.local.prepare_site", spy)
+    release = release_of(
+        a_table(), epsilon=2.0, normalise="paid", clip=None, source=SystemSource(), samples=200
+    )
+    lines = release.plan.budget()
+    assert len(read) == len(lines) == 5
+    for plan, line in zip(read, lines, strict=True):
+        assert plan.query.l2_norm_bound == pytest.approx(line.sensitivity)
+        assert line.epsilon_alone is not None
+    assert all(step.coverage is not Coverage.NOT_COVERED for step in release.plan.steps)
+    assert release.guarantee.epsilon == pytest.approx(2.0, rel=1e-3)
+    assert lines[-1].epsilon_composed == pytest.approx(2.0, rel=1e-3)
+    assert release.guarantee.delta == pytest.approx(1e-5)
+
+
+def test_a_table_needs_nothing_declared(tmp_path: Any) -> None:
+    rows = a_table()
+    release = release_of(
+        rows, epsilon=3.0, normalise="paid", clip=None, source=SystemSource(), samples=400
+    )
+    assert isinstance(release.plan.normalise, ColumnMap)
+    means = [release.features[release.labels == k].mean(axis=0) for k in (0, 1)]
+    real = [rows.features[rows.labels == k].mean(axis=0) for k in (0, 1)]
+    scale = rows.features.std(axis=0)
+    for made, true in zip(means, real, strict=True):
+        assert np.all(np.abs(made - true) < 0.5 * scale)
+    manifest = release.manifest({})
+    assert [line["line"] for line in manifest["budget"]] == [*SHARES, "mixtures"]
+    assert release.save(tmp_path / "out").exists()
+
+
+def test_a_column_map_comes_back_from_json() -> None:
+    from capemix.plan import make_plan
+
+    plan = make_plan(
+        width=2,
+        class_sizes=(50,),
+        samples=5,
+        mixture=5,
+        normalise=ColumnMap((1.0, 2.0), (0.5, 3.0), (-1.0, 0.0), (2.0, 9.0)),
+        noise=1.0,
+    )
+    assert plan_from_json(plan.as_json()) == plan
+
+
+@pytest.mark.parametrize(
+    "parts",
+    [
+        ((0.0,), (1.0, 1.0), (0.0,), (1.0,)),
+        ((0.0,), (0.0,), (0.0,), (1.0,)),
+        ((math.nan,), (1.0,), (0.0,), (1.0,)),
+        ((0.0,), (1.0,), (2.0,), (1.0,)),
+        (("0",), (1.0,), (0.0,), (1.0,)),
+    ],
+)
+def test_a_column_map_of_nonsense_is_refused(parts: Any) -> None:
+    with pytest.raises(Exception, match="column map"):
+        ColumnMap(*parts)
