@@ -189,7 +189,9 @@ def test_the_manifest_holds_nothing_private(capemix: Capemix, tmp_path: Path) ->
     assert ran.code == 0, ran.err
     text = (out / "manifest.json").read_text()
     manifest = json.loads(text)
-    assert set(manifest) == {"format", "guarantee", "plan", "schema", "versions", "sha256"}
+    assert set(manifest) == {
+        *("format", "guarantee", "plan", "budget", "schema", "versions", "sha256")
+    }
     assert "people" not in text  # not even the name of the file
     assert not any(found == 137 for found in every_number(manifest))
     assert manifest["guarantee"]["epsilon"] == pytest.approx(5, rel=1e-3)

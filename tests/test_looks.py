@@ -18,6 +18,7 @@ from capemix.federation import Federation, Scheme
 from capemix.looks import (
     NORMS,
     SHARES,
+    Looks,
     one_hot_norms,
     one_hot_sizes,
     plan_looks,
@@ -47,14 +48,12 @@ def a_table(rows: int = 20_000) -> LabeledRows:
     )
 
 
-def looks_at(
-    columns: bool = True, epsilon: float = 1.0, federation: Federation | None = None
-) -> Any:
+def looks_at(epsilon: float = 1.0, federation: Federation | None = None) -> Looks:
     return plan_looks(
         3,
         2,
         federation or Federation(Scheme.CENTRAL),
-        columns=columns,
+        columns=True,
         epsilon=epsilon,
         delta=1e-6,
         relation=Relation.ADD_REMOVE,

@@ -163,7 +163,7 @@ class Plan:
         """Everything that reads rows before the sums, and how it is covered."""
         says = {
             Coverage.PUBLIC: "declared",
-            Coverage.PAID: f"noisy counts, epsilon {_spent(self.earlier):g} of the budget",
+            Coverage.PAID: f"noisy counts; looks took epsilon {_spent(self.earlier):.4g} in all",
         }.get(self.sizes, "the true counts, without a budget")
         lattice = (LATTICE_STEP,) if self.on_lattice else ()
         return (*self.preparation.steps, *lattice, Step("class sizes", self.sizes, says))
