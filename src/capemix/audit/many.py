@@ -49,9 +49,9 @@ def paper_tasks(settings: Sequence[Setting], runs: int) -> list[Task]:
     found = []
     for setting in settings:
         sites = setting.plan.federation.sites
-        if sites == 1:
+        if sites == 1 or setting.honest == 1:
             found.append(Task(setting, runs, max(20, runs // 10)))
-        elif setting.honest == 1 or setting.lost != Lost.NO:
+        elif setting.lost != Lost.NO:
             found.append(Task(setting, max(20, runs // 4), max(20, runs // 10)))
         else:
             found.append(Task(setting, max(20, runs // 40)))
