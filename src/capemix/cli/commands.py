@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from capemix.cli import options as opt
+from capemix.cli.audit import attack, audit
 from capemix.cli.federate import federate
 from capemix.cli.frontier import frontier
 from capemix.cli.ledger import ledger
@@ -34,6 +35,8 @@ app = typer.Typer(
 federate.command()(measure)
 federate.command()(splits)
 app.command()(frontier)
+app.command()(audit)
+app.command()(attack)
 app.command()(keygen)
 app.command()(reproduce)
 app.add_typer(site, name="site")

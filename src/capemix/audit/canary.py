@@ -1,0 +1,103 @@
+"""Two worlds that differ in one record, chosen so that the record shows as much as it can.
+
+Poisson selection: every other row is zero, so that nothing but noise surrounds the canary, which is
+c u. Fixed-size selection: every other row of the class is -c u, so that a draw with the canary has
+one of these rows less. Canaries are handed over three times too long: clipping must hold them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+
+from capemix.pipeline import prepare_site
+from capemix.plan import Plan
+from capemix.prepare.rows import PreparedRows
+from capemix.prepare.steps import SiteZScore
+from capemix.queries import Relation, Selection
+
+TOO_LONG: Final = 3.0
+_OUTLIER: Final = 1e6
+
+
+class Change(StrEnum):
+    """How the two worlds differ."""
+
+    ADDED = "added"  # the canary is there, or not
+    REPLACED = "replaced"  # c u in the place of -c u
+    RELABELLED = "relabelled"  # the canary is of the first class, or of the second
+    OUTLIER = "outlier"  # a huge row of another class, where rows are normalised by a z-score
+
+
+def usual_change(plan: Plan) -> Change:
+    if isinstance(plan.normalise, SiteZScore):
+        return Change.OUTLIER
+    return Change.ADDED if plan.relation is Relation.ADD_REMOVE else Change.REPLACED
+
+
+@dataclass(frozen=True, eq=False)
+class World:
+    """Prepared rows of every site, the canary's site first.
+
+    ``usual`` and ``canary``: what a draw of the first, and of the second, class of that site gains
+    in the first column from an ordinary row and from the canary; 0 where there is none.
+    """
+
+    sites: tuple[PreparedRows, ...]
+    usual: tuple[float, float]
+    canary: tuple[float, float]
+
+
+def two_worlds(plan: Plan, change: Change) -> tuple[World, World]:
+    """Without and with the canary (or, replaced, with the other one)."""
+    return _world(plan, change, there=False), _world(plan, change, there=True)
+
+
+def _world(plan: Plan, change: Change, *, there: bool) -> World:
+    width, length = plan.mixing.width, TOO_LONG * plan.mixing.clip
+    fixed = plan.mixing.selection is Selection.FIXED
+    sizes = _site_sizes(plan)
+    sites = []
+    for site in range(plan.federation.sites):
+        rows = np.zeros((sum(sizes), width))
+        labels = np.repeat(np.arange(len(sizes), dtype=np.int64), sizes)
+        if site == 0:
+            first = labels == 0
+            if change is Change.OUTLIER:
+                rows[first, 0] = length
+                rows[~first, 0] = -length
+                rows[-1, 0] = _OUTLIER if there else -length
+            elif fixed:
+                rows[first, 0] = -length
+            if change is Change.ADDED and there:
+                rows, labels = _with(rows, labels, length, 0)
+            elif change is Change.REPLACED:
+                rows[0, 0] = length if there else -length
+            elif change is Change.RELABELLED:
+                rows, labels = _with(rows, labels, length, 0 if there else 1)
+        sites.append(prepare_site(plan, rows, labels))
+    usual, canary = [0.0, 0.0], [0.0, 0.0]
+    for group, part in enumerate(sites[0].by_class[:2]):
+        if len(part):
+            canary[group] = float(part[0, 0])  # the canary stands first, where there is one
+            usual[group] = float(part[-1, 0]) if fixed else 0.0
+    return World(tuple(sites), (usual[0], usual[1]), (canary[0], canary[1]))
+
+
+def _with(
+    rows: npt.NDArray[np.float64], labels: npt.NDArray[np.int64], value: float, label: int
+) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.int64]]:
+    row = np.zeros((1, rows.shape[1]))
+    row[0, 0] = value
+    return np.vstack([row, rows]), np.append(np.int64(label), labels)
+
+
+def _site_sizes(plan: Plan) -> Sequence[int]:
+    """How many rows of each class a site has: its part of what was declared."""
+    sites = 1 if plan.federation.averaged else plan.federation.sites
+    return [size // sites for size in plan.mixing.pool_sizes]

@@ -1,0 +1,153 @@
+"""The settings of `capemix audit`: small plans under the sound accountant, and the paper's own."""
+
+from __future__ import annotations
+
+import math
+from typing import Any, Final
+
+from capemix.audit.canary import Change
+from capemix.audit.settings import Lost, Setting, View
+from capemix.plan import Plan, make_plan
+from capemix.prepare.steps import SiteZScore
+
+
+def small_plan(
+    epsilon: float, *, mixture: int, size: int, draws: int, delta: float, **asked: Any
+) -> Plan:
+    """Two classes of ``size`` records, ``draws`` mixtures of each, one column."""
+    return make_plan(
+        width=1,
+        class_sizes=(size, size),
+        samples=(draws, draws),
+        mixture=mixture,
+        delta=delta,
+        label_noise=False,
+        **asked,
+    ).calibrate(epsilon)
+
+
+_CENTRAL: Final[dict[str, Any]] = {"scheme": "central"}
+_GAUSSIAN: Final[dict[str, Any]] = {"scheme": "cape", "masks": "gaussian"}
+_RING: Final[dict[str, Any]] = {"scheme": "cape", "masks": "ring"}
+
+# name, view, epsilon, (l, n_k, T_k), delta, what else the plan asks
+_SOUND: Final[tuple[tuple[str, View, float, tuple[int, int, int], float, dict[str, Any]], ...]] = (
+    ("one curator", View.PUBLIC, 4, (16, 160, 100), 1e-2, {**_CENTRAL, "law": "rounded"}),
+    ("many draws", View.PUBLIC, 5, (8, 64, 400), 1e-2, {**_CENTRAL, "law": "rounded"}),
+    ("one draw of all", View.PUBLIC, 2, (1, 1, 1), 1e-2, _CENTRAL),
+    ("discrete noise", View.PUBLIC, 3, (10, 100, 100), 1e-2, _CENTRAL),
+    ("rarely drawn", View.PUBLIC, 4, (4, 400, 1000), 1e-3, _CENTRAL),
+    ("large mixtures", View.PUBLIC, 8, (64, 512, 200), 1e-3, _CENTRAL),
+    ("often drawn", View.PUBLIC, 6, (30, 60, 50), 1e-5, _CENTRAL),
+    ("replaced", View.PUBLIC, 4, (16, 160, 100), 1e-2, {**_CENTRAL, "relation": "replace-one"}),
+    ("relabelled", View.PUBLIC, 6, (2, 20, 10), 1e-2, {**_CENTRAL, "relation": "replace-one"}),
+    ("two sites", View.PUBLIC, 4, (10, 100, 150), 1e-2, {**_RING, "sites": 2}),
+    ("two sites", View.SERVER, 4, (10, 100, 150), 1e-2, {**_RING, "sites": 2}),
+    ("a site missing", View.PUBLIC, 3, (8, 80, 100), 1e-2, {**_RING, "sites": 4, "dropouts": 1}),
+    ("a site missing", View.SERVER, 3, (8, 80, 100), 1e-2, {**_RING, "sites": 4, "dropouts": 1}),
+    ("ten sites", View.SERVER, 5, (20, 200, 100), 1e-3, {**_RING, "sites": 10, "colluding": 3}),
+    (
+        "all but one collude",
+        View.SERVER,
+        4,
+        (12, 60, 50),
+        1e-2,
+        {**_RING, "sites": 5, "colluding": 4},
+    ),
+    ("Gaussian masks", View.SERVER, 4, (10, 100, 100), 1e-2, {**_GAUSSIAN, "sites": 3}),
+    ("called lost", View.SERVER, 4, (12, 60, 50), 1e-2, {**_GAUSSIAN, "sites": 5, "dropouts": 1}),
+    ("conventional", View.PUBLIC, 4, (10, 300, 100), 1e-2, {"scheme": "conventional", "sites": 3}),
+    ("conventional", View.SERVER, 4, (10, 300, 100), 1e-2, {"scheme": "conventional", "sites": 3}),
+    (
+        "Algorithm 1",
+        View.SERVER,
+        6,
+        (10, 300, 100),
+        1e-2,
+        {**_GAUSSIAN, "form": "algorithm1", "sites": 3},
+    ),
+)
+_APART: Final[dict[str, dict[str, Any]]] = {
+    "relabelled": {"change": Change.RELABELLED},
+    "called lost": {"lost": Lost.MASKED},
+}
+
+
+def sound_settings(count: int | None = None) -> list[Setting]:
+    """The first ``count`` of them, or all."""
+    return [
+        Setting(
+            f"{name}, {view}",
+            small_plan(epsilon, mixture=mixture, size=size, draws=draws, delta=delta, **asked),
+            view,
+            **_APART.get(name, {}),
+        )
+        for name, view, epsilon, (mixture, size, draws), delta, asked in _SOUND[:count]
+    ]
+
+
+SETTINGS: Final = len(_SOUND)
+
+
+# -- the paper's own accounting ------------------------------------------------------------------
+
+_MNIST: Final[dict[str, Any]] = {
+    "width": 1,
+    "class_sizes": (6000,) * 10,
+    "samples": 60_000,
+    "accountant": "paper",
+    "label_noise": False,  # labels are the same in both worlds; Theorem 1's noise is left as it is
+}
+_CLAIMED: Final = 10.0
+SITES: Final = 10
+
+
+def paper_settings() -> list[Setting]:
+    """What docs/errata.md measures: N = T = 60000, K = 10, c = 1, delta = 1e-5, claimed 10."""
+    central = make_plan(**_MNIST, mixture=4).calibrate(_CLAIMED)
+    found = [
+        Setting("central, Theorem 1's noise", central, reference=False),
+        Setting(
+            "central, the appendix's variance",
+            central,
+            claimed=_CLAIMED,
+            noise_factor=1 / math.sqrt(SITES),
+            reference=False,
+        ),
+    ]
+    for mixture in (4, 16):
+        plan = algorithm_1(mixture)
+        for view, colluding in ((View.PUBLIC, 0), (View.SERVER, 0), (View.SERVER, SITES - 1)):
+            name = f"Algorithm 1, l = {mixture}, {view}, {colluding} collude"
+            found.append(Setting(name, plan, view, _CLAIMED, colluding=colluding, reference=False))
+    z_score = algorithm_1(4, normalise=SiteZScore())
+    found.append(
+        Setting(
+            "Algorithm 1, z-score and an outlier",
+            z_score,
+            View.PUBLIC,
+            _CLAIMED,
+            0,
+            reference=False,
+        )
+    )
+    lossy = small_plan(
+        4.0, mixture=60, size=600, draws=200, delta=1e-5, **_GAUSSIAN, sites=10, dropouts=1
+    )
+    for lost in (Lost.MASKED, Lost.BARE):
+        name = f"Gaussian masks, called lost, {lost}"
+        found.append(Setting(name, lossy, View.SERVER, lost=lost, reference=False))
+    return found
+
+
+def algorithm_1(mixture: int, **asked: Any) -> Plan:
+    """Algorithm 1 with the appendix's tau_g, which is the noise of Theorem 1."""
+    return make_plan(
+        **_MNIST,
+        mixture=mixture,
+        scheme="cape",
+        form="algorithm1",
+        sites=SITES,
+        site_noise="appendix",
+        **asked,
+    ).calibrate(_CLAIMED)

@@ -1,0 +1,111 @@
+"""Several settings, side by side, and the table of what was found."""
+
+from __future__ import annotations
+
+import csv
+import os
+import time
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from dataclasses import dataclass
+from multiprocessing import get_context
+from pathlib import Path
+
+from capemix.audit.measure import CONFIDENCE, Measured, audit
+from capemix.audit.settings import Lost, Setting
+from capemix.randomness.source import SeededSource
+
+
+@dataclass(frozen=True)
+class Task:
+    """A setting with the number of its runs: with the canary, and without."""
+
+    setting: Setting
+    runs: int
+    without: int | None = None
+
+    @property
+    def size(self) -> float:
+        """About how long it takes, in no unit: numbers drawn, and a fixed cost for every run."""
+        setting = self.setting
+        sites = setting.plan.federation.sites
+        uploads = sites if setting.view == "public" else setting.honest
+        masks = sites if setting.plan.federation.masked else 1
+        draws = setting.plan.mixing.samples[0] * (1 + setting.plan.mixing.mixture / 8)
+        runs = self.runs + (self.runs if self.without is None else self.without)
+        return runs * uploads * (300 + draws + masks * setting.plan.mixing.samples[0] / 4)
+
+
+def sound_tasks(settings: Sequence[Setting], runs: int) -> list[Task]:
+    """``runs`` of a single curator; with S sites a run costs S times as much, so fewer."""
+    return [
+        Task(setting, max(20, runs // min(5, setting.plan.federation.sites)))
+        for setting in settings
+    ]
+
+
+def paper_tasks(settings: Sequence[Setting], runs: int) -> list[Task]:
+    """Most runs where they are cheap: one curator, or one honest site."""
+    found = []
+    for setting in settings:
+        sites = setting.plan.federation.sites
+        if sites == 1 or setting.honest == 1:
+            found.append(Task(setting, runs, max(20, runs // 10)))
+        elif setting.lost != Lost.NO:
+            found.append(Task(setting, max(20, runs // 4), max(20, runs // 10)))
+        else:
+            found.append(Task(setting, max(20, runs // 40)))
+    return found
+
+
+def audit_all(
+    tasks: Sequence[Task],
+    *,
+    seed: int | None = None,
+    workers: int | None = None,
+    confidence: float = CONFIDENCE,
+    progress: Callable[[Measured, float], None] | None = None,
+) -> list[Measured]:
+    """Every task's result, in order. ``progress`` is told of each as it is there, and of about how
+    many seconds are left. Without a ``seed`` randomness is the system's."""
+    started, total, done = time.monotonic(), sum(task.size for task in tasks), 0.0
+    found: dict[int, Measured] = {}
+    for number, measured in _each(tasks, seed, workers or os.cpu_count() or 1, confidence):
+        found[number] = measured
+        done += tasks[number].size
+        if progress is not None:
+            spent = time.monotonic() - started
+            progress(measured, spent * (total - done) / done)
+    return [found[number] for number in range(len(tasks))]
+
+
+def _each(
+    tasks: Sequence[Task], seed: int | None, workers: int, confidence: float
+) -> Iterator[tuple[int, Measured]]:
+    if workers == 1:
+        for number, task in enumerate(tasks):
+            yield number, _one(task, seed, number, confidence)
+        return
+    with ProcessPoolExecutor(workers, mp_context=get_context("spawn")) as pool:
+        longest_first = sorted(range(len(tasks)), key=lambda number: -tasks[number].size)
+        waiting = {
+            pool.submit(_one, tasks[number], seed, number, confidence): number
+            for number in longest_first
+        }
+        for future in as_completed(waiting):
+            yield waiting[future], future.result()
+
+
+def _one(task: Task, seed: int | None, number: int, confidence: float) -> Measured:
+    source = None if seed is None else SeededSource(seed).child("setting", number)
+    return audit(
+        task.setting, task.runs, without=task.without, source=source, confidence=confidence
+    )
+
+
+def write_table(measured: Sequence[Measured], path: Path) -> None:
+    rows = [one.as_row() for one in measured]
+    with path.open("w", newline="") as file:
+        writer = csv.DictWriter(file, fieldnames=list(rows[0]), lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(rows)

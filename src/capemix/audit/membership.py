@@ -1,0 +1,177 @@
+"""Membership inference on a finished release: is this record among those it was made from?
+
+Two attacks score a record by its nearest synthetic row of the same class, and by how much likelier
+the class's mixtures are with the record than without. Both know the release and its manifest only.
+What they achieve bounds nothing but these attacks: a better one may do better. They are measured on
+real rows without a budget, so the figures are private to the rows' owner.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+from scipy import stats
+
+from capemix.audit.bounds import at_least, at_most
+from capemix.data.rows import LabeledRows
+from capemix.errors import InputError
+from capemix.prepare.rows import Preparation, normalise_rows
+from capemix.prepare.steps import PublicMap
+from capemix.queries import Selection
+from capemix.synthesizers.mixing import Pool
+
+Real = npt.NDArray[np.float64]
+
+ALARMS: Final = (0.001, 0.01)
+"""Shares of non-members that may be called members."""
+
+_ROWS_AT_ONCE: Final = 256
+
+
+@dataclass(frozen=True)
+class Caught:
+    """The share of members above a threshold that a share of the non-members exceeds."""
+
+    false_alarms: float
+    members: float
+    low: float
+    high: float
+
+
+@dataclass(frozen=True)
+class Attack:
+    """How well one attack tells members from others; ``low`` and ``high`` are confidence bounds."""
+
+    name: str
+    auc: float
+    low: float
+    high: float
+    caught: tuple[Caught, ...]
+
+    def as_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+@dataclass(frozen=True, eq=False)
+class Target:
+    """What an attacker knows: the synthetic rows in prepared units, and the plan."""
+
+    rows: LabeledRows
+    plan: dict[str, Any]
+    preparation: Preparation
+
+    def synthetic(self) -> Real:
+        how = self.preparation.normalise
+        if isinstance(how, PublicMap):
+            return normalise_rows(self.rows.features, PublicMap(how.shift, how.scale))
+        return self.rows.features.astype(np.float64)
+
+    @property
+    def mixes(self) -> bool:
+        return "mixture" in self.plan
+
+
+def attack(
+    target: Target, members: LabeledRows, others: LabeledRows, *, confidence: float = 0.95
+) -> list[Attack]:
+    """Both attacks (the second where rows are mixtures)."""
+    parts = [_prepared(target, rows) for rows in (members, others)]
+    for name, (features, _) in zip(("--members", "--non-members"), parts, strict=True):
+        if len(features) < 2:
+            raise InputError(
+                name, "has fewer than two rows of the release's classes", fix="give more rows"
+            )
+    scorers = {"nearest neighbour": nearest_scores}
+    if target.mixes:
+        scorers["likelihood ratio"] = ratio_scores
+    return [
+        judge(name, *(scorer(target, *part) for part in parts), confidence=confidence)
+        for name, scorer in scorers.items()
+    ]
+
+
+def _prepared(target: Target, rows: LabeledRows) -> tuple[Real, npt.NDArray[np.int64]]:
+    """The records as the pipeline would prepare them, and their classes."""
+    rows = rows.columns(target.rows.feature_names)
+    position = {name: code for code, name in enumerate(target.rows.classes)}
+    codes = np.array([position.get(name, -1) for name in rows.classes], dtype=np.int64)[rows.labels]
+    return target.preparation.apply(rows.features)[codes >= 0], codes[codes >= 0]
+
+
+def nearest_scores(target: Target, records: Real, codes: npt.NDArray[np.int64]) -> Real:
+    """Minus the distance to the nearest synthetic row of the record's class."""
+    synthetic, scores = target.synthetic(), np.full(len(records), -np.inf)
+    for code in np.unique(codes):
+        there = synthetic[target.rows.labels == code]
+        if not len(there):
+            continue
+        squares = (there**2).sum(axis=1)
+        for start, part in _chunks(np.flatnonzero(codes == code)):
+            del start
+            cross = records[part] @ there.T
+            own = (records[part] ** 2).sum(axis=1)
+            squared = (squares - 2 * cross).min(axis=1) + own
+            scores[part] = -np.sqrt(np.maximum(squared, 0.0))
+    return scores
+
+
+def ratio_scores(target: Target, records: Real, codes: npt.NDArray[np.int64]) -> Real:
+    """log prod_t [(1-q) + q N(z_t; m + s, v) / N(z_t; m, v)] over the mixtures z_t of the class.
+
+    m and v are the mixtures' own mean and variance, column by column; a draw with the record moves
+    by s, x/l with Poisson selection and (x - m)/l in the place of another row.
+    """
+    plan, synthetic = target.plan, target.synthetic()
+    one_pool = plan["pool"] == Pool.ALL
+    averaged = plan["form"] == "algorithm1" or plan["scheme"] == "conventional"
+    sites = plan["sites"] if averaged else 1
+    scores = np.zeros(len(records))
+    for code in np.unique(codes):
+        there = synthetic if one_pool else synthetic[target.rows.labels == code]
+        if len(there) < 2:
+            continue
+        part = plan["queries"][0]["participation"][0 if one_pool else code]
+        rate = part["selected"] / part["among"]
+        mean, variance = there.mean(axis=0), np.maximum(there.var(axis=0), 1e-12)
+        centred = (there - mean) / variance
+        for _, chosen in _chunks(np.flatnonzero(codes == code)):
+            moves = records[chosen]
+            if plan["selection"] == Selection.FIXED:
+                moves = moves - mean
+            moves = moves / (plan["mixture"] * sites)
+            exponent = centred @ moves.T - (moves**2 / variance).sum(axis=1) / 2
+            miss = np.log1p(-rate) if rate < 1 else -np.inf
+            scores[chosen] = np.logaddexp(miss, np.log(rate) + exponent).sum(axis=0)
+    return scores
+
+
+def _chunks(indices: npt.NDArray[np.int64]) -> list[tuple[int, npt.NDArray[np.int64]]]:
+    return [
+        (start, indices[start : start + _ROWS_AT_ONCE])
+        for start in range(0, len(indices), _ROWS_AT_ONCE)
+    ]
+
+
+def judge(name: str, members: Real, others: Real, *, confidence: float) -> Attack:
+    """The area under the curve with DeLong's (1988) interval, and the members caught at few false
+    alarms with Clopper and Pearson's, the threshold taken as given."""
+    ranks = stats.rankdata(np.concatenate([members, others]))
+    n, m = len(members), len(others)
+    above = (ranks[:n] - stats.rankdata(members)) / m  # share of others below each member
+    below = 1.0 - (ranks[n:] - stats.rankdata(others)) / n
+    auc = float(above.mean())
+    deviation = float(np.sqrt(above.var(ddof=1) / n + below.var(ddof=1) / m))
+    reach = float(stats.norm.ppf(0.5 + confidence / 2)) * deviation
+    each = 0.5 + confidence / 2
+    caught = []
+    for alarms in ALARMS:
+        allowed = int(alarms * m)
+        threshold = np.sort(others)[m - 1 - allowed]
+        hits = int((members > threshold).sum())
+        caught.append(
+            Caught(alarms, hits / n, float(at_least(hits, n, each)), float(at_most(hits, n, each)))
+        )
+    return Attack(name, auc, max(0.0, auc - reach), min(1.0, auc + reach), tuple(caught))

@@ -1,0 +1,183 @@
+"""Attacks on what capemix makes: `capemix audit` on its pipeline, `capemix attack` on a release."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from capemix.cli import options as opt
+from capemix.errors import InputError
+
+if TYPE_CHECKING:
+    from capemix.audit.measure import Measured
+    from capemix.data.rows import LabeledRows
+
+PRIVATE = (
+    "This read private rows without a budget: keep it to yourself. It bounds these attacks alone;"
+    " others may do better."
+)
+
+
+def audit(
+    out: Annotated[Path, typer.Option(help="Folder for the table and the plot: absent or empty.")],
+    quick: Annotated[
+        bool, typer.Option("--quick", help="A tenth of the runs: minutes, weaker bounds.")
+    ] = False,
+    configurations: Annotated[int, typer.Option(help="How many of the 20 settings.")] = 20,
+    paper: Annotated[
+        bool, typer.Option("--paper", help="The paper's own accounting instead.")
+    ] = False,
+    runs: Annotated[
+        int | None,
+        typer.Option(
+            help="Runs of one curator with the canary; fewer with several sites [default: 20000].",
+            show_default=False,
+        ),
+    ] = None,
+    confidence: Annotated[float, typer.Option(help="Of every bound.")] = 0.999,
+    workers: Annotated[
+        int | None, typer.Option(help="Processes [default: all cores].", show_default=False)
+    ] = None,
+    test_seed: Annotated[
+        int | None,
+        typer.Option(help="Repeatable randomness [default: the system's].", show_default=False),
+    ] = None,
+    json: opt.Json = False,
+) -> None:
+    """Lower bounds on epsilon from canaries in real runs, beside what is claimed."""
+    from capemix.audit.configurations import SETTINGS, paper_settings, sound_settings
+    from capemix.audit.many import audit_all, paper_tasks, sound_tasks, write_table
+    from capemix.cli.show import print_json
+    from capemix.release import check_output
+
+    if not 1 <= configurations <= SETTINGS:
+        raise InputError(
+            "--configurations",
+            f"must be from 1 to {SETTINGS}",
+            value=configurations,
+            fix="lower it",
+        )
+    if not 0.5 <= confidence < 1.0:
+        raise InputError(
+            "--confidence", "must be at least 0.5 and below 1", value=confidence, fix="try 0.999"
+        )
+    many = runs or (2_000 if quick else 20_000)
+    if many < 20:
+        raise InputError("--runs", "must be at least 20", value=many, fix="make thousands")
+    folder = check_output(out)
+    if paper:
+        tasks = paper_tasks(paper_settings(), many)
+    else:
+        tasks = sound_tasks(sound_settings(configurations), many)
+
+    def tell(measured: Measured, left: float) -> None:
+        if not json:
+            typer.echo(f"{_line(measured)}  [about {_time(left)} left]", err=True)
+
+    found = audit_all(tasks, seed=test_seed, workers=workers, confidence=confidence, progress=tell)
+    folder.mkdir(parents=True, exist_ok=True)
+    write_table(found, folder / "audit.csv")
+    drawn = _plot(folder)
+    above = [one for one in found if one.violated or one.epsilon_ratio > one.claimed]
+    if json:
+        print_json({"settings": [one.as_row() for one in found], "above": len(above)})
+    else:
+        typer.echo("\n".join(_line(one) for one in found))
+        typer.echo(f"{len(above)} of {len(found)} claims exceeded; written to {folder}")
+        if not drawn:
+            typer.echo("no plot: pip install 'capemix[plot]'", err=True)
+    if above and not paper:
+        raise typer.Exit(1)
+
+
+def _line(one: Measured) -> str:
+    return (
+        f"{one.setting.name}: claimed {one.claimed:.3g}; at least {one.epsilon:.3g}"
+        f" (could show {one.most:.3g}), {one.epsilon_ratio:.3g} by its law,"
+        f" {one.epsilon_fit:.3g} by a Gaussian fit"
+    )
+
+
+def _time(seconds: float) -> str:
+    return f"{seconds:.0f} s" if seconds < 100 else f"{seconds / 60:.0f} min"
+
+
+def _plot(folder: Path) -> bool:
+    try:
+        from capemix.report.audit import draw
+    except ModuleNotFoundError:
+        return False
+    draw(folder / "audit.csv", folder / "audit.png")
+    return True
+
+
+def attack(
+    release: Annotated[Path, typer.Argument(help="A release folder.")],
+    members: Annotated[
+        str, typer.Option(help="Rows it was made from: a file, or a dataset for its train part.")
+    ],
+    non_members: Annotated[
+        str, typer.Option(help="Rows like them that it was not: a file, or a dataset's test part.")
+    ],
+    label: Annotated[str | None, typer.Option(help="Label column of the files.")] = None,
+    out: Annotated[
+        Path | None,
+        typer.Option(help="File for the private result, outside the release.", show_default=False),
+    ] = None,
+    json: opt.Json = False,
+) -> None:
+    """Membership inference on a finished release; reads private rows, for their owner only."""
+    import json as json_
+
+    from capemix.audit.membership import Target
+    from capemix.audit.membership import attack as run
+    from capemix.cli.show import print_json, print_table
+    from capemix.evaluate import preparation_of
+    from capemix.release import read_release
+
+    if out is not None and release.resolve() in (*out.resolve().parents, out.resolve()):
+        raise InputError(
+            "--out", "is inside the release", value=out, fix="name a file outside: it is private"
+        )
+    if out is not None and out.exists():
+        raise InputError("--out", "is in use", value=out, fix="name a file that is absent")
+    saved = read_release(release)
+    label = label or saved.manifest["schema"]["label"]
+    plan = saved.manifest["plan"]
+    target = Target(saved.rows, plan, preparation_of(plan))
+    found = run(target, _rows(members, label, test=False), _rows(non_members, label, test=True))
+    result: dict[str, Any] = {
+        "private": PRIVATE,
+        "release": str(release),
+        "epsilon": saved.manifest["guarantee"]["epsilon"],
+        "attacks": [one.as_json() for one in found],
+    }
+    if out is not None:
+        out.write_text(json_.dumps(result, indent=2) + "\n")
+    if json:
+        print_json(result)
+        return
+    rows = [
+        {
+            "attack": one.name,
+            "AUC": f"{one.auc:.3f} ({one.low:.3f} to {one.high:.3f})",
+            **{
+                f"members caught at {100 * c.false_alarms:g}% false alarms": (
+                    f"{100 * c.members:.2f}% ({100 * c.low:.2f} to {100 * c.high:.2f})"
+                )
+                for c in one.caught
+            },
+        }
+        for one in found
+    ]
+    print_table("membership inference, with 95% intervals", rows)
+    typer.echo(PRIVATE)
+
+
+def _rows(name: str, label: str, *, test: bool) -> LabeledRows:
+    from capemix.data import DATASETS, open_data
+
+    loaded = open_data(name, None if name in DATASETS else label)
+    return loaded.test if test and loaded.test is not None else loaded.train
