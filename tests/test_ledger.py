@@ -523,12 +523,15 @@ def test_what_is_not_private_is_refused_and_not_counted(ledger: Ledger) -> None:
 
 def test_a_synthesizer_counts_its_fits() -> None:
     rows = some_rows()
-    made = Synthesizer(epsilon=1.0, mixture=8, samples=20, class_sizes=(100, 100), lineage="people")
+    asked: dict[str, Any] = {"mixture": 8, "samples": 20, "class_sizes": (100, 100)}
+    made = Synthesizer(epsilon=1.0, public_range=(0, 1), lineage="people", **asked)
     with pytest.raises(InputError, match="has no limit yet"):
         made.fit(rows.features, rows.labels)
     Ledger.open().set_limit("people", LIMIT)
     made.fit(rows.features, rows.labels).fit(rows.features, rows.labels)
     assert charges(Ledger.open()) == 2
+    Synthesizer(epsilon=1.0, lineage="people", **asked).fit(rows.features, rows.labels)
+    assert charges(Ledger.open()) == 4  # without a range, looks and release
     assert default_path().is_file()
 
 

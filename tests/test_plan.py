@@ -351,7 +351,7 @@ def test_fixed_size_selection_costs_what_an_independent_accountant_says() -> Non
 
 def test_a_coarse_lattice_pays_for_the_sum_of_discrete_gaussians() -> None:
     plan = a_plan(scheme="cape", sites=4, samples=100, noise=0.1)
-    fine = plan._noised_sum()
+    fine = plan.noised_sum()
     coarse = replace(fine, site_sigma=1.2)
     extra = lattice_sum_epsilon(1.2, 3, 100 * 784)
     assert 0.1 < extra < 5
