@@ -550,7 +550,7 @@ def test_what_an_attack_finds_stays_outside_the_release(
     given = ["--members", tmp_path / "in.csv", "--non-members", tmp_path / "out.csv"]
     ran = capemix("attack", release, *given, "--out", release / "attack.json")
     assert ran.code == 2
-    assert "inside the release" in ran.err
+    assert "lies in a release" in ran.err
     ran = capemix("attack", release, *given, "--out", tmp_path / "mine.json")
     assert ran.code == 0
     assert "private rows" in ran.out

@@ -535,6 +535,15 @@ def test_a_synthesizer_counts_its_fits() -> None:
     assert default_path().is_file()
 
 
+def test_a_limit_that_the_owner_lowered_is_not_raised_again(tmp_path: Path) -> None:
+    ledger = Ledger.open(tmp_path / "ledger.db")
+    people = ledger.lineage("people")
+    people.set_limit(Limit(1.0, 1e-5))
+    ledger.set_limit("people", Limit(0.2, 1e-5))
+    people.set_limit(Limit(1.0, 1e-5))
+    assert people.account().limit.epsilon == 0.2
+
+
 # -- the command line --------------------------------------------------------------------------
 
 

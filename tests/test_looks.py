@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,7 +16,7 @@ import capemix.pipeline
 from capemix.accounting.gaussian import gaussian_epsilon
 from capemix.api import labeled_rows, release_of
 from capemix.data import LabeledRows, partition
-from capemix.federation import Federation, Scheme
+from capemix.federation import Federation, Form, MaskKind, Scheme
 from capemix.looks import (
     NORMS,
     SHARES,
@@ -29,6 +31,7 @@ from capemix.plan import Plan, plan_from_json
 from capemix.prepare.steps import ColumnMap, Coverage
 from capemix.queries import Relation
 from capemix.randomness.source import SeededSource, SystemSource
+from conftest import Capemix
 
 
 def a_table(rows: int = 20_000) -> LabeledRows:
@@ -101,10 +104,16 @@ def test_looks_compose_as_one_gaussian() -> None:
     assert exact <= guarantee.epsilon < 1.25 * exact  # Rényi accounting is a little above
 
 
-@pytest.mark.parametrize("scheme", ["cape", "conventional"])
+@pytest.mark.parametrize("scheme", ["cape", "conventional", "algorithm1"])
 def test_looks_over_sites_find_the_same(scheme: str) -> None:
     rows = a_table()
-    federation = Federation(Scheme(scheme), sites=4, colluding=1)
+    federation = Federation(Scheme.CAPE, sites=4, colluding=1)
+    if scheme == "conventional":
+        federation = Federation(Scheme.CONVENTIONAL, sites=4, colluding=1)
+    elif scheme == "algorithm1":
+        federation = Federation(
+            Scheme.CAPE, Form.ALGORITHM1, sites=4, colluding=1, masks=MaskKind.GAUSSIAN
+        )
     parts = partition(rows, 4, "dirichlet", seed=1)
     found = looks_at(epsilon=4.0, federation=federation).take(parts, SeededSource(2))
     assert found.class_sizes == pytest.approx(tuple(rows.class_counts()), abs=400)
@@ -157,7 +166,11 @@ def test_no_path_from_rows_to_the_release_lacks_a_line(monkeypatch: pytest.Monke
         read.append(plan)
         return real(plan, *rows)
 
+    def never(_rows: LabeledRows) -> Any:
+        raise AssertionError("true class sizes were read")
+
     monkeypatch.setattr("capemix.engines.local.prepare_site", spy)
+    monkeypatch.setattr(LabeledRows, "class_counts", never)
     release = release_of(
         a_table(), epsilon=2.0, normalise="paid", clip=None, source=SystemSource(), samples=200
     )
@@ -172,7 +185,7 @@ def test_no_path_from_rows_to_the_release_lacks_a_line(monkeypatch: pytest.Monke
     assert release.guarantee.delta == pytest.approx(1e-5)
 
 
-def test_a_table_needs_nothing_declared(tmp_path: Any) -> None:
+def test_a_table_needs_nothing_declared(tmp_path: Path) -> None:
     rows = a_table()
     release = release_of(
         rows, epsilon=3.0, normalise="paid", clip=None, source=SystemSource(), samples=400
@@ -200,6 +213,7 @@ def test_a_column_map_comes_back_from_json() -> None:
         noise=1.0,
     )
     assert plan_from_json(plan.as_json()) == plan
+    assert plan.steps[0].coverage is Coverage.PUBLIC  # no look paid for it: it counts as declared
 
 
 @pytest.mark.parametrize(
@@ -215,3 +229,38 @@ def test_a_column_map_comes_back_from_json() -> None:
 def test_a_column_map_of_nonsense_is_refused(parts: Any) -> None:
     with pytest.raises(Exception, match="column map"):
         ColumnMap(*parts)
+
+
+def test_an_attack_reads_a_paid_release_in_its_own_units() -> None:
+    from capemix.audit.membership import Target
+
+    rows = a_table()
+    release = release_of(
+        rows, epsilon=5.0, normalise="paid", clip=None, source=SystemSource(), samples=200
+    )
+    assert isinstance(release.plan, Plan)
+    made = replace(rows, features=release.features, labels=release.labels)
+    target = Target(made, release.plan.as_json(), release.plan.preparation)
+    assert np.abs(target.synthetic()).max() < 20.0  # raw units are in the thousands
+
+
+def test_nothing_is_written_into_a_release(capemix: Capemix, tmp_path: Path) -> None:
+    release_of(
+        a_table(500), epsilon=5.0, normalise="paid", clip=None, source=SystemSource(), samples=20
+    ).save(tmp_path / "out")
+    inside = tmp_path / "out" / "more"
+    for words in (
+        ("synth", "--data", "digits", "--epsilon", 1, "--out", inside),
+        ("frontier", "--data", "digits", "--out", inside),
+        ("audit", "--quick", "--out", inside),
+    ):
+        ran = capemix(*words)
+        assert ran.code == 2
+        assert "lies in a release" in ran.err
+    assert not inside.exists()
+
+
+def test_a_search_reads_no_private_test_rows(capemix: Capemix, tmp_path: Path) -> None:
+    ran = capemix("frontier", "--test", tmp_path / "mine.csv", "--out", tmp_path / "found")
+    assert ran.code == 2
+    assert "--test is a file" in ran.err

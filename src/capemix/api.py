@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any, Final, Self
 
 import numpy as np
@@ -270,11 +271,11 @@ def release_of(
     if unclipped:
         asked["clip"] = 1.0
     if class_sizes is None or columns:
-        # A plan by the true sizes shows the owner what cannot work, before anything is spent.
-        true_sizes = tuple(np.sum([site.class_counts() for site in sites], axis=0).tolist())
-        plan = make_plan(class_sizes=class_sizes or true_sizes, delta=delta, **asked)
+        # A plan by sizes that are declared, or made up: what it refuses depends on no row.
+        stand_in = (100 * asked["mixture"] * len(sites),) * len(first.classes)
+        plan = make_plan(class_sizes=class_sizes or stand_in, delta=delta, **asked)
         if free:
-            class_sizes = true_sizes
+            class_sizes = tuple(np.sum([site.class_counts() for site in sites], axis=0).tolist())
             asked["sizes"] = Coverage.NOT_COVERED
         elif class_sizes is None and plan.mixing.selection is Selection.FIXED:
             raise InputError(
@@ -295,7 +296,7 @@ def release_of(
             )
             epsilon, delta = epsilon * (1 - part), delta * (1 - part)
             if budget is not None:
-                likely = make_plan(class_sizes=true_sizes, delta=delta, **asked).calibrate(epsilon)
+                likely = replace(plan, delta=delta).calibrate(epsilon)
                 budget.check(looks.cost(budget.relation), likely.cost(budget.relation))
 
             def charge() -> None:

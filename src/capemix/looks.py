@@ -24,7 +24,7 @@ from capemix.accounting.calibration import smallest_noise
 from capemix.accounting.cost import Cost, sum_cost
 from capemix.data.rows import LabeledRows
 from capemix.engines.local import run_local
-from capemix.federation import Federation
+from capemix.federation import Federation, Scheme
 from capemix.guarantee import Guarantee
 from capemix.plan import BudgetLine, Plan, make_plan
 from capemix.prepare.rows import normalise_rows
@@ -222,7 +222,7 @@ def _map(*parts: Real) -> ColumnMap:
 
 
 def _finite(rows: Real) -> Real:
-    """A row that is not finite adds nothing, as everywhere."""
+    """A row that is not finite counts as zeros."""
     return np.where(np.isfinite(rows).all(axis=1, keepdims=True), rows, 0.0)
 
 
@@ -281,7 +281,7 @@ def _plans(
     delta: float,
 ) -> dict[str, Plan]:
     """Each look's plan, when together they cost one Gaussian of ``multiplier``."""
-    averaged = federation.sites if federation.averaged else 1
+    averaged = federation.sites if federation.scheme is Scheme.CONVENTIONAL else 1
     plans = {}
     for look in looks:
         plan = make_plan(
@@ -310,6 +310,8 @@ def _plans(
 def _together(looks: Sequence[_Look], plans: dict[str, Plan]) -> mint.NoisedSum:
     """All looks as the one sum that costs what they cost."""
     parts = [plans[look.name].noised_sum() for look in looks]
+    if any(p.probability != 1.0 for part in parts for p in part.query.participation):
+        raise ValueError("Gaussians compose into one only where every record takes part")
     first = parts[0]
     sigmas = [part.site_sigma for part in parts if part.site_sigma is not None]
     query: SumQuery = replace(first.query, name="looks", width=sum(p.query.width for p in parts))

@@ -131,9 +131,23 @@ class Release:
         (folder / "manifest.json").write_text(text + "\n")
 
 
+def outside_releases(path: str | os.PathLike[str], option: str = "--out") -> Path:
+    """The path, with links followed, if it lies in no release: what is written beside a manifest
+    would be published along with it."""
+    target = Path(os.path.realpath(path))
+    for folder in (target, *target.parents):
+        try:
+            text = (folder / "manifest.json").read_text()
+        except (OSError, ValueError):
+            continue
+        if f'"{FORMAT}"' in text:
+            raise InputError(option, "lies in a release", value=path, fix="name a place outside it")
+    return target
+
+
 def check_output(folder: str | os.PathLike[str]) -> Path:
     """The folder to write, if it can be: absent or empty, where we may write. Makes nothing."""
-    target = Path(os.path.realpath(folder))  # a link stands for the folder it names
+    target = outside_releases(folder)
     try:
         if target.exists() and (not target.is_dir() or any(target.iterdir())):
             raise InputError(

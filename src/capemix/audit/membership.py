@@ -18,8 +18,8 @@ from scipy import stats
 from capemix.audit.bounds import at_least, at_most
 from capemix.data.rows import LabeledRows
 from capemix.errors import InputError
-from capemix.prepare.rows import Preparation, normalise_rows
-from capemix.prepare.steps import PublicMap
+from capemix.prepare.rows import Preparation
+from capemix.prepare.steps import SiteZScore
 from capemix.queries import Selection
 from capemix.synthesizers.mixing import Pool
 
@@ -65,9 +65,10 @@ class Target:
 
     def synthetic(self) -> Real:
         how = self.preparation.normalise
-        if isinstance(how, PublicMap):
-            return normalise_rows(self.rows.features, PublicMap(how.shift, how.scale))
-        return self.rows.features.astype(np.float64)
+        features = self.rows.features.astype(np.float64)
+        if isinstance(how, SiteZScore):
+            return features
+        return np.asarray((features - np.asarray(how.shift)) / np.asarray(how.scale))
 
     @property
     def mixes(self) -> bool:

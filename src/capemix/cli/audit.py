@@ -135,13 +135,9 @@ def attack(
     from capemix.audit.membership import attack as run
     from capemix.cli.show import print_json, print_table
     from capemix.evaluate import preparation_of
-    from capemix.release import read_release
+    from capemix.release import outside_releases, read_release
 
-    if out is not None and release.resolve() in (*out.resolve().parents, out.resolve()):
-        raise InputError(
-            "--out", "is inside the release", value=out, fix="name a file outside: it is private"
-        )
-    if out is not None and out.exists():
+    if out is not None and outside_releases(out).exists():
         raise InputError("--out", "is in use", value=out, fix="name a file that is absent")
     saved = read_release(release)
     label = label or saved.manifest["schema"]["label"]

@@ -55,18 +55,24 @@ def frontier(
     """
     from importlib.metadata import version
 
+    from capemix.api import PAID
     from capemix.cli.show import epoch_progress, print_frontier, print_json
     from capemix.data import DATASETS
     from capemix.frontier import Task, Trials
     from capemix.prepare.rows import Preparation
+    from capemix.release import outside_releases
 
     classifier = trained.classifier()
     known = table.data in DATASETS
-    if not known and not rows_are_public:  # before any row is read
+    outside_releases(out)
+    own = None if known else table.data
+    if own is None and test is not None and test not in DATASETS:
+        own = test
+    if own is not None and not rows_are_public:  # before any row is read
         raise InputError(
-            "--data",
+            "--data" if own == table.data else "--test",
             "is a file, and a search would read its rows many times outside of any budget",
-            value=table.data,
+            value=own,
             fix="search on a public dataset, or say --rows-are-public if anyone may see these rows",
         )
     if not known and test is None:
@@ -75,6 +81,12 @@ def frontier(
         )
     loaded = table.load()
     asked = method.asked(table, mixing, loaded, opt.given(context))
+    if asked["normalise"] == PAID:
+        raise InputError(
+            "--public-range",
+            "must be declared: all releases of a search are judged in the same units",
+            fix="give LO,HI, or 'none' for rows as they stand",
+        )
     task = Task(
         sites=method.parts(table, loaded),
         real=loaded.train,

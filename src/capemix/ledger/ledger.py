@@ -237,8 +237,14 @@ class Lineage:
         )
 
     def set_limit(self, limit: Limit) -> None:
-        """Write the limit down unless it stands already."""
+        """Write the limit down unless it, or a lower one that the owner set, stands already."""
         known = self.ledger.accounts().get(self.name)
+        if known is not None and known.limit.relation is limit.relation:
+            limit = replace(
+                limit,
+                epsilon=min(limit.epsilon, known.limit.epsilon),
+                delta=min(limit.delta, known.limit.delta),
+            )
         if known is None or known.limit != limit:
             self.ledger.set_limit(self.name, limit)
 

@@ -166,7 +166,14 @@ class Plan:
             Coverage.PAID: f"noisy counts; looks took epsilon {_spent(self.earlier):.4g} in all",
         }.get(self.sizes, "the true counts, without a budget")
         lattice = (LATTICE_STEP,) if self.on_lattice else ()
-        return (*self.preparation.steps, *lattice, Step("class sizes", self.sizes, says))
+        before = list(self.preparation.steps)
+        if any(line.line == "ranges" for line in self.looks):
+            before[0] = Step(
+                "normalise",
+                Coverage.PAID,
+                "each column by its noisy mean and scale, in a noisy range",
+            )
+        return (*before, *lattice, Step("class sizes", self.sizes, says))
 
     @property
     def on_lattice(self) -> bool:

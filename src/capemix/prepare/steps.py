@@ -71,7 +71,8 @@ class PublicMap:
 
 @dataclass(frozen=True)
 class ColumnMap:
-    """The same for each column by itself, with noisy constants that looks at the rows paid for.
+    """The same for each column by itself: with constants that looks at the rows paid for, if the
+    plan has such looks, and else declared public.
 
     Values are moved into ``low`` to ``high`` first, and released values too.
     """
@@ -100,11 +101,7 @@ class ColumnMap:
 
     @property
     def step(self) -> Step:
-        return Step(
-            "normalise",
-            Coverage.PAID,
-            "each column by its noisy mean and scale, in a noisy range",
-        )
+        return Step("normalise", Coverage.PUBLIC, "each column by a declared shift and scale")
 
 
 @dataclass(frozen=True)
