@@ -130,9 +130,13 @@ def serve(
         roster=members,
         policy=Policy.from_json(text(policy, "--policy")),
         rows=open_data(data, label).train,
-        budget=Ledger.open(ledger).lineage(lineage),
+        budget=(kept := Ledger.open(ledger)).lineage(lineage),
         test_seed=test_seed,
     )
+    if lineage in kept.accounts():
+        print(f"ledger head {kept.head()}", flush=True)
+    else:  # a lost or mistyped file would be a fresh budget: say so, to who can tell
+        print(f"the ledger knows nothing of {lineage}: if it should, stop here", flush=True)
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # as a service is stopped
     server = listen(holdings, socket, group)
     try:
