@@ -20,9 +20,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-
-pytest.importorskip("flwr")
-
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from flwr.app import ConfigRecord, RecordDict
 

@@ -11,11 +11,14 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from scipy import stats
 
 import capemix.pipeline
 from capemix.accounting.gaussian import gaussian_epsilon
 from capemix.api import labeled_rows, release_of
 from capemix.data import LabeledRows, partition
+from capemix.engines.local import run_local
+from capemix.errors import InputError
 from capemix.federation import Federation, Form, MaskKind, Scheme
 from capemix.looks import (
     NORMS,
@@ -102,6 +105,49 @@ def test_looks_compose_as_one_gaussian() -> None:
     guarantee = looks.guarantee(seeded=False)
     assert guarantee.epsilon is not None
     assert exact <= guarantee.epsilon < 1.25 * exact  # Rényi accounting is a little above
+
+
+@pytest.mark.parametrize("name", list(SHARES))
+def test_the_noise_of_a_look_has_the_scale_that_is_accounted(name: str) -> None:
+    """Four sites, one colluding: what the others leave on the sum, over what a record can add."""
+    looks = looks_at(federation=Federation(Scheme.CAPE, sites=4, colluding=1))
+    plan = looks.plans[name]
+    width = plan.mixing.width
+    nothing = LabeledRows(
+        features=np.zeros((0, width)),
+        labels=np.zeros(0, dtype=np.int64),
+        classes=(0,),
+        feature_names=tuple(map(str, range(width))),
+    )
+    noise = np.concatenate(
+        [
+            run_local(plan, [nothing] * 4, source=SeededSource(seed), reference=False).features[0]
+            for seed in range(math.ceil(4000 / width))
+        ]
+    )
+    honest = noise * math.sqrt(3 / 4)
+    accounted = plan.noised_sum().view_multipliers["public"] * plan.query.l2_norm_bound
+
+    def p_value(scale: float) -> float:
+        found = float((honest**2).sum() / scale**2)
+        return 2 * min(stats.chi2.cdf(found, len(honest)), stats.chi2.sf(found, len(honest)))
+
+    assert p_value(accounted) > 1e-4
+    assert p_value(accounted * 1.1) < 1e-9
+    assert p_value(accounted / 1.1) < 1e-9
+
+
+def test_ranges_of_very_many_columns_must_be_declared() -> None:
+    with pytest.raises(InputError, match="--public-range must be declared for more than 250"):
+        plan_looks(
+            784,
+            10,
+            Federation(Scheme.CENTRAL),
+            columns=True,
+            epsilon=1.0,
+            delta=1e-6,
+            relation=Relation.ADD_REMOVE,
+        )
 
 
 @pytest.mark.parametrize("scheme", ["cape", "conventional", "algorithm1"])

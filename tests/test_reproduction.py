@@ -8,6 +8,7 @@ import hashlib
 import math
 from collections import Counter
 from dataclasses import replace
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -197,7 +198,7 @@ def test_the_readme_counts_what_the_results_count() -> None:
 
 
 def test_the_page_can_be_written_from_few_results(tmp_path: Path) -> None:
-    pytest.importorskip("matplotlib")
+    import_module("matplotlib")
     settings = [s for s in TABLES["noiseless"]() if s.mixture == 4]
     results = write_runs(tmp_path / "few", [a_run(s, 94.0) for s in settings])
     page = write_report(results, GOLDEN)
@@ -321,7 +322,7 @@ class Trained:
 
 @pytest.fixture
 def trained(monkeypatch: pytest.MonkeyPatch) -> Trained:
-    pytest.importorskip("torch")
+    import_module("torch")
     from capemix.experiments import rows, run
 
     stand_in = Trained()
@@ -385,7 +386,7 @@ def test_a_line_that_was_cut_off_is_run_again(trained: Trained, tmp_path: Path, 
 
 
 def test_groups_hold_cells_of_one_kind(monkeypatch: pytest.MonkeyPatch) -> None:
-    torch = pytest.importorskip("torch")
+    torch = import_module("torch")
     from capemix.experiments import run as running
 
     monkeypatch.setattr(running, "models_that_fit", lambda *_: 2)
@@ -468,7 +469,7 @@ def test_all_is_every_table_and_a_dataset_can_be_chosen() -> None:
 def test_what_cannot_be_run_is_refused(
     words: tuple[str, ...], said: str, tmp_path: Path, capemix: Capemix
 ) -> None:
-    pytest.importorskip("torch")
+    import_module("torch")
     ran = capemix("reproduce", *words, "--out", tmp_path)
     assert ran.code == 2
     assert said in ran.err
@@ -477,7 +478,7 @@ def test_what_cannot_be_run_is_refused(
 def test_no_gpu_is_one_sentence(
     tmp_path: Path, capemix: Capemix, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    torch = pytest.importorskip("torch")
+    torch = import_module("torch")
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     ran = capemix("reproduce", "table1", "--out", tmp_path)
     assert ran.code == 2
@@ -489,7 +490,7 @@ def test_no_gpu_is_one_sentence(
 def test_a_missing_dataset_is_one_sentence(
     tmp_path: Path, capemix: Capemix, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    pytest.importorskip("torch")
+    import_module("torch")
     monkeypatch.setenv(DATA_FOLDER, str(tmp_path))
     ran = capemix("reproduce", "table1", "--quick", "--out", tmp_path / "out")
     assert ran.code == 2
@@ -500,7 +501,7 @@ def test_a_missing_dataset_is_one_sentence(
 def test_too_little_memory_is_one_sentence(
     tmp_path: Path, capemix: Capemix, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    pytest.importorskip("torch")
+    import_module("torch")
     monkeypatch.setattr(memory, "free_bytes", lambda: 10**8)
     ran = capemix("reproduce", "table1", "--device", "cpu", "--out", tmp_path)
     assert ran.code == 2

@@ -24,6 +24,7 @@ from capemix.accounting.calibration import smallest_noise
 from capemix.accounting.cost import Cost, sum_cost
 from capemix.data.rows import LabeledRows
 from capemix.engines.local import run_local
+from capemix.errors import InputError
 from capemix.federation import Federation, Scheme
 from capemix.guarantee import Guarantee
 from capemix.plan import BudgetLine, Plan, make_plan
@@ -48,6 +49,10 @@ _COVERED: Final = 0.9
 
 _SURE: Final = 4.0
 """Noise deviations that a count must exceed to be taken for one; noise does it once in 30,000."""
+
+MOST_COLUMNS: Final = 250
+"""Columns whose ranges are looked for. Beyond, the look is not worth its noise, which grows with
+their root, nor its histograms, a hundred numbers a value."""
 
 SHARES: Final = {"class sizes": 0.2, "ranges": 0.4, "means and scales": 0.3, "clip norm": 0.1}
 
@@ -152,6 +157,13 @@ def plan_looks(
 ) -> Looks:
     """Look at the class sizes, and with ``columns`` at ranges, means, scales and norms too."""
     looks = [_Look("class sizes", "each record's label", classes, 1.0)]
+    if columns and width > MOST_COLUMNS:
+        raise InputError(
+            "--public-range",
+            f"must be declared for more than {MOST_COLUMNS} columns",
+            value=width,
+            fix="give LO,HI, or 'none' for rows as they stand",
+        )
     if columns:
         looks += [
             _Look("ranges", "the size of each value", width * _BINS, math.sqrt(width)),
@@ -172,13 +184,13 @@ class _Taken:
     ) -> None:
         self._sites, self._plans, self._source = sites, plans, source
 
-    def sum(self, name: str, contribution: Any) -> Real:
+    def sum(self, name: str, contribution: Callable[[LabeledRows], npt.NDArray[Any]]) -> Real:
         """The noisy sum over all sites of what ``contribution`` makes of their rows."""
         plan = self._plans[name]
         width = plan.mixing.width
         given = [
             LabeledRows(
-                features=np.asarray(contribution(rows), dtype=np.float64).reshape(len(rows), width),
+                features=contribution(rows).reshape(len(rows), width),
                 labels=np.zeros(len(rows), dtype=np.int64),
                 classes=(0,),
                 feature_names=tuple(str(place) for place in range(width)),
@@ -229,15 +241,15 @@ def _finite(rows: Real) -> Real:
 # -- what a record adds, and what is made of the sums: pure functions ------------------------------
 
 
-def one_hot_sizes(features: npt.NDArray[Any]) -> Real:
+def one_hot_sizes(features: npt.NDArray[Any]) -> npt.NDArray[np.uint8]:
     """For every value a 1 at its sign and power of two; rows by columns times bins."""
     values = np.nan_to_num(features.astype(np.float64), nan=0.0, posinf=0.0, neginf=0.0)
     first, count = EXPONENTS[0], len(EXPONENTS)
     exponent = np.frexp(np.abs(values))[1] - 1  # 2^e <= |x| < 2^(e+1)
     step = np.where(values == 0, 0, np.clip(exponent - first + 1, 0, count))
     place = count + np.sign(values).astype(np.int64) * step
-    out = np.zeros((*values.shape, _BINS))
-    np.put_along_axis(out, place[..., None], 1.0, axis=2)
+    out = np.zeros((*values.shape, _BINS), dtype=np.uint8)
+    np.put_along_axis(out, place[..., None], 1, axis=2)
     return out.reshape(len(values), -1)
 
 

@@ -24,19 +24,6 @@ CLASSES: Final = 10
 DROPOUT: Final = 0.5
 BN_EPSILON: Final = 1e-5
 BN_MOMENTUM: Final = 0.1
-LAYERS: Final = (
-    "conv 5x5x32",
-    "relu",
-    "batch norm",
-    "max pool 2x2",
-    "dense 100",
-    "relu",
-    "dropout 0.5",
-    "dense 100",
-    "relu",
-    "dropout 0.5",
-    "dense 10",
-)
 
 
 class ManyCNNs(nn.Module):

@@ -18,17 +18,8 @@ from capemix.report.compare import NEAR, Compared
 from capemix.report.markdown import NAMES
 from capemix.report.of_privacy import at_true_ten
 from capemix.report.of_tables import EPSILONS, MIXTURES, SITES, pick
+from capemix.report.style import GREY, OURS, STYLE, THEIRS, THIRD
 
-OURS, THEIRS, THIRD, GREY = "#1f6f8b", "#c8553d", "#7a9e4b", "#666666"
-_STYLE: Final[dict[Any, Any]] = {
-    "font.size": 9,
-    "axes.titlesize": 10,
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "legend.frameon": False,
-    "savefig.dpi": 130,
-    "savefig.facecolor": "white",
-}
 _BUDGET: Final = {"inf": "ε = ∞", "20": "ε = 20", "10": "ε = 10"}
 _FAR: Final = 30.0
 """Points at which the colour of a difference is full."""
@@ -37,7 +28,7 @@ _FAR: Final = 30.0
 def draw(runs: Runs, golden: dict[str, list[Printed]], costs: Sequence[Row], folder: Path) -> None:
     """All figures that the results allow."""
     folder.mkdir(parents=True, exist_ok=True)
-    with plt.rc_context(_STYLE):
+    with plt.rc_context(STYLE):
         _save(_rows_mixed(runs, golden["table1"]), folder, "rows-mixed")
         for dataset in NAMES:
             _save(_table1(runs, golden["table1"], dataset), folder, f"table1-{dataset}")

@@ -3,39 +3,28 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, Final
 
 import matplotlib
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
 from capemix.frontier import Frontier
-
-_OURS, _REAL, _GREY = "#1f6f8b", "#c8553d", "#666666"
-_STYLE: Final[dict[Any, Any]] = {
-    "font.size": 9,
-    "axes.titlesize": 10,
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "legend.frameon": False,
-    "savefig.dpi": 130,
-    "savefig.facecolor": "white",
-}
+from capemix.report.style import GREY, OURS, STYLE, THEIRS
 
 
 def draw(frontier: Frontier, title: str, path: Path) -> None:
     """Every seed a dot, means joined, the spread shaded; the bracket is the grey band."""
     points = frontier.points
     epsilons = [point.epsilon for point in points]
-    with matplotlib.rc_context(_STYLE):
+    with matplotlib.rc_context(STYLE):
         figure = Figure(figsize=(5.6, 3.6), layout="constrained")
         axis = figure.subplots()
         axis.set_xscale("log")
         if frontier.below is not None and frontier.reached is not None:
             bracket = (frontier.below, frontier.reached)
-            axis.axvspan(*bracket, color=_GREY, alpha=0.25, lw=0, label="bracket")
-        axis.axhline(frontier.real, color=_REAL, lw=1.2)
-        axis.axhline(frontier.target, color=_REAL, lw=1.2, ls="--")
+            axis.axvspan(*bracket, color=GREY, alpha=0.25, lw=0, label="bracket")
+        axis.axhline(frontier.real, color=THEIRS, lw=1.2)
+        axis.axhline(frontier.target, color=THEIRS, lw=1.2, ls="--")
         theta = f"θ = {frontier.theta:g} of it"
         for height, text, off in (
             (frontier.real, "trained on real rows", 3),
@@ -47,7 +36,7 @@ def draw(frontier: Frontier, title: str, path: Path) -> None:
                 xycoords=("axes fraction", "data"),
                 xytext=(0, off),
                 textcoords="offset points",
-                color=_REAL,
+                color=THEIRS,
             )
         spread = [(point.spread or 0.0) for point in points]
         means = [point.mean for point in points]
@@ -55,18 +44,18 @@ def draw(frontier: Frontier, title: str, path: Path) -> None:
             epsilons,
             [mean - off for mean, off in zip(means, spread, strict=True)],
             [mean + off for mean, off in zip(means, spread, strict=True)],
-            color=_OURS,
+            color=OURS,
             alpha=0.2,
             lw=0,
             label="deviation between seeds",
         )
-        axis.plot(epsilons, means, color=_OURS, lw=1.4, label="mean")
+        axis.plot(epsilons, means, color=OURS, lw=1.4, label="mean")
         for point in points:
             axis.plot(
                 [point.epsilon] * len(point.utilities),
                 point.utilities,
                 ".",
-                color=_OURS,
+                color=OURS,
                 ms=4,
                 label="one release" if point is points[0] else None,
             )
