@@ -466,3 +466,16 @@ def test_a_trainer_without_torch_is_not_imported_with_the_package(tmp_path: Path
     )
     assert ran.stdout.split() == ["False", "False"]
     assert many.Training is Training
+
+
+def test_the_worker_needs_torch_and_numpy_alone(tmp_path: Path) -> None:
+    """It trains from a source tree where nothing else can be installed."""
+    absent = ("cryptography", "numba", "scipy", "sklearn", "pandas", "pyarrow", "dp_accounting")
+    code = (
+        f"import sys; sys.modules.update(dict.fromkeys({absent + ('typer', 'rich', 'pooch')}));"
+        "import capemix.experiments.worker"
+    )
+    ran = subprocess.run(
+        [sys.executable, "-c", code], check=False, capture_output=True, text=True, cwd=tmp_path
+    )
+    assert ran.returncode == 0, ran.stderr

@@ -12,8 +12,24 @@
 epochs, learning rate, device and how many seeds; it needs torch and images of 28 x 28.
 """
 
-from capemix.evaluate.classifiers import MODELS, Classifier, Progress
-from capemix.evaluate.score import Score, preparation_of, recoded, train_and_test
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from capemix.evaluate.classifiers import MODELS, Classifier, Progress
+    from capemix.evaluate.score import Score, preparation_of, recoded, train_and_test
+
+_HOME = {
+    "MODELS": "classifiers",
+    "Classifier": "classifiers",
+    "Progress": "classifiers",
+    "Score": "score",
+    "preparation_of": "score",
+    "recoded": "score",
+    "train_and_test": "score",
+}
 
 __all__ = [
     "MODELS",
@@ -24,3 +40,10 @@ __all__ = [
     "recoded",
     "train_and_test",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    """Import on first use: the trainer alone needs torch and numpy, and nothing else of ours."""
+    if name not in _HOME:
+        raise AttributeError(f"module 'capemix.evaluate' has no attribute {name!r}")
+    return getattr(import_module(f"capemix.evaluate.{_HOME[name]}"), name)
