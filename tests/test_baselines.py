@@ -439,7 +439,8 @@ def accuracy(name: str, epsilon: float, seed: int = 1, **asked: Any) -> float:
         classes=digits.train.classes,
         feature_names=digits.train.feature_names,
     )
-    return train_and_test(rows, digits.test, release.plan.preparation, prepared=True).accuracy
+    score = train_and_test(rows, digits.test, release.plan.preparation, prepared=True)
+    return score.declared_public().accuracy
 
 
 def test_dp_mix_learns_the_digits_without_noise_and_with_little() -> None:

@@ -248,7 +248,7 @@ def test_a_files_own_columns_and_classes_come_back(capemix: Capemix, tmp_path: P
     values = np.concatenate([released["a"].to_numpy(), released["b"].to_numpy()])
     assert values.min() >= 0
     assert values.max() <= 1
-    assert "keep them to yourself" in capemix("evaluate", out, "--test", table).out
+    assert "keep it to yourself" in capemix("evaluate", out, "--test", table).out
 
 
 def test_sites_can_be_a_column_of_the_file(capemix: Capemix, tmp_path: Path) -> None:

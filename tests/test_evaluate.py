@@ -2,18 +2,26 @@
 
 from __future__ import annotations
 
+import copy
+import os
+import pickle
+import re
+import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
-from capemix.api import labeled_rows
+from capemix.api import labeled_rows, synthesize
 from capemix.data import load_dataset
 from capemix.errors import InputError
 from capemix.evaluate import Classifier, Score, recoded, train_and_test
+from capemix.plan import make_plan
 from capemix.prepare.rows import Preparation
 from capemix.prepare.steps import PublicMap
+from capemix.release import Release
 from conftest import Capemix
 
 
@@ -52,7 +60,7 @@ def bars(path: Path, rows: int, *, classes: int = 4, side: int = 28, seed: int =
 def test_the_scores_agree_with_the_confusion_matrix(capemix: Capemix, digits_release: Path) -> None:
     found = capemix("evaluate", digits_release, "--json").json
     assert found["model"] == "logreg"
-    assert found["public_rows"] is True
+    assert (found["public_rows"], found["private"]) == (True, None)
     _, test = load_dataset("digits")
     for kind in ("synthetic", "real"):
         confusion = np.array(found[kind]["confusion"])
@@ -74,7 +82,7 @@ def test_the_terminal_shows_both_confusion_matrices(capemix: Capemix, digits_rel
     shown = capemix("evaluate", digits_release).out
     for words in ("trained on real rows", "accuracy by class", "release: true class", "real rows:"):
         assert words in shown
-    assert "keep them to yourself" not in shown
+    assert "keep it to yourself" not in shown
 
 
 def test_several_seeds_give_a_spread(capemix: Capemix, digits_release: Path) -> None:
@@ -103,7 +111,7 @@ def test_the_cnn_learns_from_a_release_of_images(capemix: Capemix, tmp_path: Pat
     assert ran.json["real"]["accuracy"] > 0.5
     assert ran.json["public_rows"] is False
     said = capemix("evaluate", out, *words, "--no-compare", "--seeds", 2).out
-    assert "keep them to yourself" in said
+    assert "keep it to yourself" in said
     assert "2 seeds" in said
 
 
@@ -112,9 +120,14 @@ def test_a_file_is_not_public_because_the_other_rows_are(
 ) -> None:
     train, _ = load_dataset("digits")
     np.savez(tmp_path / "own.npz", X=train.features.reshape(-1, 8, 8)[:200], y=train.labels[:200])
-    ran = capemix("evaluate", digits_release, "--train", tmp_path / "own.npz", "--json")
+    words = ["evaluate", digits_release, "--train", tmp_path / "own.npz", "--json"]
+    ran = capemix(*words)
     assert ran.code == 0, ran.err
     assert ran.json["public_rows"] is False
+    assert "keep it to yourself" in ran.json["private"]
+    declared = capemix(*words, "--rows-are-public").json
+    assert (declared["public_rows"], declared["private"]) == (True, None)
+    assert declared["synthetic"] == ran.json["synthetic"]
 
 
 @pytest.mark.parametrize(
@@ -152,12 +165,88 @@ def test_classes_of_real_rows_are_matched_by_name() -> None:
 def test_test_rows_of_unknown_classes_are_left_out() -> None:
     train = labeled_rows([[0.0], [0.1], [5.0], [5.1]], ["a", "a", "c", "c"])
     test = labeled_rows([[0.0], [5.0], [9.0]], ["a", "c", "z"])
-    score = train_and_test(train, test, IDENTITY)
+    score = train_and_test(train, test, IDENTITY).declared_public()
     assert score.confusion == ((1, 0), (0, 1))
     with pytest.raises(InputError, match="none of the release's classes"):
         train_and_test(train, labeled_rows([[0.0]], ["z"]), IDENTITY)
     with pytest.raises(InputError, match="all of one class"):
         train_and_test(train.take([0, 1]), test, IDENTITY)
+
+
+def test_a_private_score_shows_to_its_owner_alone() -> None:
+    rows = labeled_rows([[0.0], [0.1], [5.0], [5.1]], ["a", "a", "c", "c"])
+    score = train_and_test(rows, rows, IDENTITY)
+    for text in (repr(score), str(score), f"{score}", repr([score])):
+        assert "1.0" not in text
+        assert "Private(...)" in text
+    with pytest.raises(AttributeError):
+        score.accuracy  # type: ignore[attr-defined]  # noqa: B018
+    for write in (copy.deepcopy, pickle.dumps):
+        with pytest.raises(TypeError, match="private"):
+            write(score)
+    seen: list[Score] = []
+    assert score.for_owner(seen.append) is None  # type: ignore[func-returns-value]
+    assert seen == [score.declared_public()]
+
+
+def test_a_private_score_has_no_way_into_a_manifest(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever forgets that it is private is told when the release is written, and nothing is."""
+    rows = labeled_rows([[0.0], [0.1], [5.0], [5.1]], ["a", "a", "c", "c"])
+    score = train_and_test(rows, rows, IDENTITY)
+    plan = make_plan(width=1, classes=("a", "c"), class_sizes=(2, 2), samples=2, mixture=1)
+    release = synthesize(plan.calibrate(1.0), rows)
+    honest = release.manifest({})
+    boasts: tuple[Any, ...] = (score, [score], {"accuracy": score}, score.declared_public())
+    for boast in boasts:
+        monkeypatch.setattr(Release, "manifest", lambda *_, said=boast: {**honest, "score": said})
+        with pytest.raises(TypeError, match="has no place in a manifest"):
+            release.save(tmp_path / "release")
+        assert not list(tmp_path.iterdir())
+    declared = {**honest, "score": score.declared_public().as_json()}
+    monkeypatch.setattr(Release, "manifest", lambda *_: declared)
+    assert '"accuracy": 1.0' in (release.save(tmp_path / "release") / "manifest.json").read_text()
+
+
+MANIFESTS = """
+from capemix.evaluate import Score
+from capemix.private import Json, Private
+from capemix.release import Release
+
+class Boasting(Release):
+    score: Private[Score]
+
+    def manifest(self, digests: dict[str, str]) -> dict[str, Json]:
+        found = super().manifest(digests)
+        found["score"] = self.score  # refused
+        found["score"] = [self.score]  # refused
+        found["score"] = {"test": self.score}  # refused
+        found["score"] = self.score.accuracy  # refused
+        found["score"] = self.score.as_json()  # refused
+        found["score"] = self.score.for_owner(print)  # refused
+        found["score"] = self.score.beside(None, lambda one, _: one)  # refused
+        found["score"] = self.score.declared_public()  # refused: a score alone is not JSON
+        found["score"] = self.score.declared_public().accuracy
+        found["score"] = self.score.declared_public().as_json()
+        return found
+"""
+
+
+def test_mypy_refuses_a_private_score_in_a_manifest(tmp_path: Path) -> None:
+    snippet = tmp_path / "boasting.py"
+    snippet.write_text(MANIFESTS)
+    ran = subprocess.run(
+        [sys.executable, "-m", "mypy", "--follow-imports=silent", "--no-error-summary", snippet],
+        cwd=Path(__file__).parents[1],
+        env={**os.environ, "MYPYPATH": "src"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    refused = {int(line) for line in re.findall(r"boasting\.py:(\d+): error", ran.stdout)}
+    lines = enumerate(MANIFESTS.splitlines(), start=1)
+    assert refused == {number for number, line in lines if "# refused" in line}, ran.stdout
 
 
 def test_a_score_of_several_seeds() -> None:

@@ -275,14 +275,15 @@ class Task:
     def _trained(
         self, rows: LabeledRows, seed: int, progress: Progress | None, *, prepared: bool
     ) -> float:
-        return train_and_test(
+        score = train_and_test(
             rows,
             self.test,
             self.preparation,
             model=replace(self.classifier, seed=seed),
             prepared=prepared,
             progress=progress,
-        ).accuracy
+        )
+        return score.declared_public().accuracy
 
 
 def _middle(low: float, high: float) -> float:

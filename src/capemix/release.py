@@ -21,6 +21,7 @@ from capemix.guarantee import Guarantee
 from capemix.plan import Plan, RecordPlan
 from capemix.prepare.rows import denormalise_rows
 from capemix.prepare.steps import SiteZScore
+from capemix.private import Json, public_text
 
 FORMAT: Final = "capemix-release/1"
 _VERSIONED: Final = ("capemix", "numpy", "scipy", "cryptography", "dp-accounting", "pyarrow")
@@ -71,7 +72,7 @@ class Release:
     def __len__(self) -> int:
         return len(self.labels)
 
-    def manifest(self, digests: dict[str, str]) -> dict[str, Any]:
+    def manifest(self, digests: dict[str, str]) -> dict[str, Json]:
         """What anyone may know of this release: no input digest, no timing, no count of rows."""
         return {
             "format": FORMAT,
@@ -127,8 +128,7 @@ class Release:
             path.name: hashlib.sha256(path.read_bytes()).hexdigest()
             for path in sorted(folder.iterdir())
         }
-        text = json.dumps(self.manifest(digests), indent=2, allow_nan=False)
-        (folder / "manifest.json").write_text(text + "\n")
+        (folder / "manifest.json").write_text(public_text(self.manifest(digests)))
 
 
 def outside_releases(path: str | os.PathLike[str], option: str = "--out") -> Path:

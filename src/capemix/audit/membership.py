@@ -20,6 +20,7 @@ from capemix.data.rows import LabeledRows
 from capemix.errors import InputError
 from capemix.prepare.rows import Preparation
 from capemix.prepare.steps import SiteZScore
+from capemix.private import Private
 from capemix.queries import Selection
 from capemix.synthesizers.mixing import Pool
 
@@ -77,7 +78,7 @@ class Target:
 
 def attack(
     target: Target, members: LabeledRows, others: LabeledRows, *, confidence: float = 0.95
-) -> list[Attack]:
+) -> Private[list[Attack]]:
     """Both attacks (the second where rows are mixtures)."""
     parts = [_prepared(target, rows) for rows in (members, others)]
     for name, (features, _) in zip(("--members", "--non-members"), parts, strict=True):
@@ -88,10 +89,12 @@ def attack(
     scorers = {"nearest neighbour": nearest_scores}
     if target.mixes:
         scorers["likelihood ratio"] = ratio_scores
-    return [
-        judge(name, *(scorer(target, *part) for part in parts), confidence=confidence)
-        for name, scorer in scorers.items()
-    ]
+    return Private(
+        [
+            judge(name, *(scorer(target, *part) for part in parts), confidence=confidence)
+            for name, scorer in scorers.items()
+        ]
+    )
 
 
 def _prepared(target: Target, rows: LabeledRows) -> tuple[Real, npt.NDArray[np.int64]]:

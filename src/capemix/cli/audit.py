@@ -9,15 +9,14 @@ import typer
 
 from capemix.cli import options as opt
 from capemix.errors import InputError
+from capemix.private import PRIVATE
 
 if TYPE_CHECKING:
     from capemix.audit.measure import Measured
+    from capemix.audit.membership import Attack
     from capemix.data.rows import LabeledRows
 
-PRIVATE = (
-    "This read private rows without a budget: keep it to yourself. It bounds these attacks alone;"
-    " others may do better."
-)
+ALONE = "It bounds these attacks alone; others may do better."
 
 
 def audit(
@@ -144,18 +143,27 @@ def attack(
     plan = saved.manifest["plan"]
     target = Target(saved.rows, plan, preparation_of(plan))
     found = run(target, _rows(members, label, test=False), _rows(non_members, label, test=True))
-    result: dict[str, Any] = {
-        "private": PRIVATE,
-        "release": str(release),
-        "epsilon": saved.manifest["guarantee"]["epsilon"],
-        "attacks": [one.as_json() for one in found],
-    }
-    if out is not None:
-        out.write_text(json_.dumps(result, indent=2) + "\n")
-    if json:
-        print_json(result)
-        return
-    rows = [
+
+    def show(attacks: list[Attack]) -> None:
+        result: dict[str, Any] = {
+            "private": f"{PRIVATE} {ALONE}",
+            "release": str(release),
+            "epsilon": saved.manifest["guarantee"]["epsilon"],
+            "attacks": [one.as_json() for one in attacks],
+        }
+        if out is not None:
+            out.write_text(json_.dumps(result, indent=2) + "\n")
+        if json:
+            print_json(result)
+        else:
+            print_table("membership inference, with 95% intervals", _attack_rows(attacks))
+            typer.echo(f"{PRIVATE} {ALONE}")
+
+    found.for_owner(show)
+
+
+def _attack_rows(attacks: list[Attack]) -> list[dict[str, Any]]:
+    return [
         {
             "attack": one.name,
             "AUC": f"{one.auc:.3f} ({one.low:.3f} to {one.high:.3f})",
@@ -166,10 +174,8 @@ def attack(
                 for c in one.caught
             },
         }
-        for one in found
+        for one in attacks
     ]
-    print_table("membership inference, with 95% intervals", rows)
-    typer.echo(PRIVATE)
 
 
 def _rows(name: str, label: str, *, test: bool) -> LabeledRows:

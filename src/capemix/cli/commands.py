@@ -142,11 +142,15 @@ def evaluate(
     ] = None,
     compare: Annotated[bool, typer.Option(help="Train the same model on real rows too.")] = True,
     seeds: Annotated[int, typer.Option(help="Models to train, each from its own seed.")] = 1,
+    rows_are_public: Annotated[
+        bool, typer.Option("--rows-are-public", help="Anyone may see the rows of these files.")
+    ] = False,
     json: opt.Json = False,
 ) -> None:
     """A model trained on the release, tested on real rows, beside one trained on real rows."""
     from capemix.cli.show import epoch_progress, print_json, print_scores
-    from capemix.evaluate import preparation_of, recoded, train_and_test
+    from capemix.evaluate import Comparison, preparation_of, recoded, train_and_test
+    from capemix.private import PRIVATE
     from capemix.release import read_release
 
     model = trained.model
@@ -159,7 +163,8 @@ def evaluate(
     real_rows = loaded.train if loaded.test is not None else None
     if train is not None:
         real_rows = _load(train, _label_of(train, label, column)).train
-    public = loaded.info is not None and (train is None or _is_dataset(train))
+    known = loaded.info is not None and (train is None or _is_dataset(train))
+    public = known or rows_are_public
     with epoch_progress(f"{model} on the release", quiet=json) as progress:
         synthetic = train_and_test(
             saved.rows, tested, preparation, model=chosen, prepared=True, progress=progress
@@ -169,19 +174,17 @@ def evaluate(
         real_rows = recoded(real_rows.columns(saved.rows.feature_names), saved.rows.classes)
         with epoch_progress(f"{model} on real rows", quiet=json) as progress:
             real = train_and_test(real_rows, tested, preparation, model=chosen, progress=progress)
-    if json:
-        print_json(
-            {
-                **chosen.as_json(),
-                "classes": list(saved.rows.classes),
-                "synthetic": synthetic.as_json(),
-                "real": real.as_json() if real else None,
-                "ratio": synthetic.accuracy / real.accuracy if real and real.accuracy else None,
-                "public_rows": public,
-            }
-        )
-    else:
-        print_scores(synthetic, real, saved.rows.classes, model=model, test=test, public=public)
+    classes = saved.rows.classes
+
+    def show(found: Comparison) -> None:
+        if json:
+            mark = {"public_rows": public, "private": None if public else PRIVATE}
+            shown = {**chosen.as_json(), "classes": list(classes), **found.as_json(), **mark}
+            print_json(shown)
+        else:
+            print_scores(found, classes, model=model, test=test, public=public)
+
+    synthetic.beside(real, Comparison).for_owner(show)
 
 
 @app.command("data")

@@ -13,10 +13,11 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
-from capemix.evaluate import Score
+from capemix.evaluate import Comparison, Score
 from capemix.federation import Scheme
 from capemix.guarantee import Status
 from capemix.plan import Accountant, Plan
+from capemix.private import PRIVATE
 from capemix.release import Release
 
 if TYPE_CHECKING:
@@ -134,8 +135,7 @@ def print_release(release: Release, folder: Path) -> None:
 
 
 def print_scores(
-    synthetic: Score,
-    real: Score | None,
+    found: Comparison,
     classes: Sequence[str | int],
     *,
     model: str,
@@ -143,6 +143,7 @@ def print_scores(
     public: bool,
 ) -> None:
     """Accuracy in one line, then by class, then which class was taken for which."""
+    synthetic, real = found.synthetic, found.real
     console = Console(markup=False, highlight=False)
     line = f"utility: {model} trained on the release: {_accuracy(synthetic)} accuracy on {test}"
     if real is not None:
@@ -166,7 +167,7 @@ def print_scores(
         if real is not None:
             console.print(_confusion("real rows: true class by predicted class", real, classes))
     if not public:
-        console.print("These scores read private rows without a budget: keep them to yourself.")
+        console.print(PRIVATE)
 
 
 def _accuracy(score: Score) -> str:

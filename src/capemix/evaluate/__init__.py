@@ -6,10 +6,11 @@
     saved = read_release("release")
     how = preparation_of(saved.manifest["plan"])
     score = train_and_test(saved.rows, real_rows, how, model="logreg", prepared=True)
-    score.accuracy, score.per_class, score.confusion
+    score.for_owner(lambda found: print(found.accuracy, found.per_class, found.confusion))
 
 ``model`` is logreg, forest, cnn, or a `Classifier` with its settings: for the paper's CNN these are
-epochs, learning rate, device and how many seeds; it needs torch and images of 28 x 28.
+epochs, learning rate, device and how many seeds; it needs torch and images of 28 x 28. A score is
+`Private`; ``score.declared_public()`` is for rows that anyone may see.
 """
 
 from __future__ import annotations
@@ -19,12 +20,13 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from capemix.evaluate.classifiers import MODELS, Classifier, Progress
-    from capemix.evaluate.score import Score, preparation_of, recoded, train_and_test
+    from capemix.evaluate.score import Comparison, Score, preparation_of, recoded, train_and_test
 
 _HOME = {
     "MODELS": "classifiers",
     "Classifier": "classifiers",
     "Progress": "classifiers",
+    "Comparison": "score",
     "Score": "score",
     "preparation_of": "score",
     "recoded": "score",
@@ -34,6 +36,7 @@ _HOME = {
 __all__ = [
     "MODELS",
     "Classifier",
+    "Comparison",
     "Progress",
     "Score",
     "preparation_of",

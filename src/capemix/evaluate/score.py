@@ -1,7 +1,7 @@
 """How good a release is: a model trained on it, beside one trained on real rows.
 
-Scores on real rows are an unpaid look at them: fine on public data; otherwise they are the data
-owner's own, and never enter a release folder.
+Scores on real rows are an unpaid look at them, so each comes as a `Private` one: fine on rows that
+are declared public; otherwise the data owner's own, with no way into a manifest.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from capemix.evaluate.classifiers import Classifier, Progress
 from capemix.plan import normalise_from_json
 from capemix.prepare.rows import Preparation
 from capemix.prepare.steps import SiteZScore
+from capemix.private import Private
 
 
 @dataclass(frozen=True)
@@ -61,6 +62,26 @@ class Score:
         return asdict(self) | {"spread": self.spread}
 
 
+@dataclass(frozen=True)
+class Comparison:
+    """A model trained on a release beside the same one trained on real rows, if it was."""
+
+    synthetic: Score
+    real: Score | None
+
+    @property
+    def ratio(self) -> float | None:
+        real = self.real.accuracy if self.real else 0.0
+        return self.synthetic.accuracy / real if real else None
+
+    def as_json(self) -> dict[str, Any]:
+        return {
+            "synthetic": self.synthetic.as_json(),
+            "real": self.real.as_json() if self.real else None,
+            "ratio": self.ratio,
+        }
+
+
 def preparation_of(plan: dict[str, Any]) -> Preparation:
     """The preparation that a manifest's plan describes."""
     return Preparation(normalise_from_json(plan["normalise"]), plan["clip"])
@@ -74,7 +95,7 @@ def train_and_test(
     model: Classifier | str = "logreg",
     prepared: bool = False,
     progress: Progress | None = None,
-) -> Score:
+) -> Private[Score]:
     """Train ``model`` on ``train``, score it on ``test``.
 
     Test rows go through the release's own preparation (normalise, clip), since synthetic rows did.
@@ -98,7 +119,7 @@ def train_and_test(
         image_shape=train.image_shape,
         progress=progress,
     )
-    return Score.of(known.labels, predicted, len(train.classes))
+    return Private(Score.of(known.labels, predicted, len(train.classes)))
 
 
 def recoded(rows: LabeledRows, classes: tuple[str | int, ...]) -> LabeledRows:
