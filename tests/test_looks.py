@@ -54,12 +54,19 @@ def a_table(rows: int = 20_000) -> LabeledRows:
     )
 
 
-def looks_at(epsilon: float = 1.0, federation: Federation | None = None) -> Looks:
+def looks_at(
+    epsilon: float = 1.0,
+    federation: Federation | None = None,
+    class_sizes: tuple[int, ...] | None = None,
+    clip: float | None = None,
+) -> Looks:
     return plan_looks(
         3,
         2,
         federation or Federation(Scheme.CENTRAL),
+        class_sizes=class_sizes,
         columns=True,
+        clip=clip,
         epsilon=epsilon,
         delta=1e-6,
         relation=Relation.ADD_REMOVE,
@@ -94,6 +101,35 @@ def test_together_looks_cost_what_was_asked_and_alone_less() -> None:
     assert composed == sorted(composed)
     assert composed[-1] == pytest.approx(0.7, rel=1e-3)
     assert sum(line.epsilon_alone for line in lines) > 0.7  # adding up would cost more
+
+
+DECLARED = {
+    "nothing": ({}, list(SHARES)),
+    "sizes": ({"class_sizes": (10_000, 10_000)}, list(SHARES)[1:]),
+    "clip": ({"clip": 2.0}, list(SHARES)[:3]),
+    "both": ({"class_sizes": (10_000, 10_000), "clip": 2.0}, list(SHARES)[1:3]),
+}
+
+
+@pytest.mark.parametrize("declared", DECLARED)
+def test_what_is_declared_is_not_looked_at_and_the_others_share_what_it_cost(declared: str) -> None:
+    asked, names = DECLARED[declared]
+    looks = looks_at(epsilon=0.7, **asked)
+    lines = looks.lines(0.2)
+    assert list(looks.plans) == [line.line for line in lines] == names
+    assert sum(line.share for line in lines) == pytest.approx(0.2)
+    assert looks.guarantee(seeded=False).epsilon == pytest.approx(0.7, rel=1e-3)
+    noise = {name: plan.noise or 0.0 for name, plan in looks.plans.items()}
+    every = looks_at(epsilon=0.7).plans
+    part = sum(SHARES[name] for name in names)
+    for name in names:  # 1/m^2 is shared out
+        assert noise[name] == pytest.approx((every[name].noise or 0.0) * part**0.5, rel=1e-3)
+    found = looks.take([a_table()], SeededSource(1))
+    assert (found.class_sizes == (10_000, 10_000)) is ("class_sizes" in asked)
+    assert (found.clip is None) is ("clip" in asked)
+    assert found.normalise is not None
+    scale = a_table().features.std(axis=0)
+    np.testing.assert_allclose(np.array(found.normalise.scale) / scale, 1.0, atol=0.35)
 
 
 def test_looks_compose_as_one_gaussian() -> None:
@@ -202,7 +238,10 @@ def test_a_quantile_of_noisy_counts() -> None:
     assert quantile_of(np.full(len(NORMS), -1.0), 0.9) == len(NORMS) // 2
 
 
-def test_no_path_from_rows_to_the_release_lacks_a_line(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("declared", DECLARED)
+def test_no_path_from_rows_to_the_release_lacks_a_line(
+    declared: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Rows reach a sum through `prepare_site` alone; each of its plans has a line of the budget,
     and the noise that the line was costed with."""
     read: list[Plan] = []
@@ -217,15 +256,22 @@ def test_no_path_from_rows_to_the_release_lacks_a_line(monkeypatch: pytest.Monke
 
     monkeypatch.setattr("capemix.engines.local.prepare_site", spy)
     monkeypatch.setattr(LabeledRows, "class_counts", never)
+    asked, names = DECLARED[declared]
     release = release_of(
-        a_table(), epsilon=2.0, normalise="paid", clip=None, source=SystemSource(), samples=200
+        a_table(), epsilon=2.0, normalise="paid", source=SystemSource(), samples=200, **asked
     )
     lines = release.plan.budget()
-    assert len(read) == len(lines) == 5
+    assert [line.line for line in lines] == [*names, "mixtures"]
+    assert len(read) == len(lines)
     for plan, line in zip(read, lines, strict=True):
         assert plan.query.l2_norm_bound == pytest.approx(line.sensitivity)
         assert line.epsilon_alone is not None
-    assert all(step.coverage is not Coverage.NOT_COVERED for step in release.plan.steps)
+    covered = {step.name: step.coverage for step in release.plan.steps}
+    assert covered["normalise"] is Coverage.PAID
+    assert (covered["clip"] is Coverage.PAID) is ("clip" not in asked)
+    assert (covered["class sizes"] is Coverage.PAID) is ("class_sizes" not in asked)
+    assert Coverage.NOT_COVERED not in covered.values()
+    assert "clip" not in asked or release.plan.preparation.clip == asked["clip"]
     assert release.guarantee.epsilon == pytest.approx(2.0, rel=1e-3)
     assert lines[-1].epsilon_composed == pytest.approx(2.0, rel=1e-3)
     assert release.guarantee.delta == pytest.approx(1e-5)

@@ -30,7 +30,7 @@ COUNT_SHARE: Final = 0.1
 """The part of epsilon and delta that class sizes take when they are not declared."""
 
 LOOK_SHARE: Final = 0.2
-"""The part that all looks take, when ranges, means, scales and the clip norm are paid for too."""
+"""The part that all looks take when ranges, means and scales are paid for."""
 
 PAID: Final = "paid"
 """In place of a map: let the looks make one."""
@@ -216,7 +216,7 @@ def release_of(
     **asked: Any,
 ) -> Release:
     """Plan, calibrate and synthesize. What is not declared is looked at and paid for first: class
-    sizes, and with ``normalise="paid"`` each column's range, mean and scale and the clip norm.
+    sizes, and with ``normalise="paid"`` each column's range, mean and scale, and the clip norm.
 
     ``asked`` goes to `make_plan`, or to `make_record_plan` where records are released one by one.
     ``ledger`` and ``lineage`` are as for `synthesize`; looks are charged too.
@@ -267,8 +267,8 @@ def release_of(
     columns = asked.get("normalise") == PAID and not free
     if asked.get("normalise") == PAID:
         asked["normalise"] = None
-    unclipped = asked.get("clip") is None
-    if unclipped:
+    clip = asked.get("clip")
+    if clip is None:
         asked["clip"] = 1.0
     if class_sizes is None or columns:
         # A plan by sizes that are declared, or made up: what it refuses depends on no row.
@@ -293,6 +293,8 @@ def release_of(
                 epsilon=epsilon * part,
                 delta=delta * part,
                 relation=plan.relation,
+                class_sizes=class_sizes,
+                clip=clip,
             )
             epsilon, delta = epsilon * (1 - part), delta * (1 - part)
             if budget is not None:
@@ -310,12 +312,12 @@ def release_of(
                 least = math.ceil(least / len(first.classes))
             if class_sizes is None:
                 class_sizes = tuple(max(size, least) for size in found.class_sizes)
-            asked["sizes"] = Coverage.PAID
+                asked["sizes"] = Coverage.PAID
             asked["earlier"] = looks.guarantee(seeded=isinstance(source, SeededSource))
             asked["looks"] = looks.lines(part)
             if found.normalise is not None:
                 asked["normalise"] = found.normalise
-            if unclipped and found.clip is not None:
+            if found.clip is not None:
                 asked["clip"] = found.clip
     plan = make_plan(class_sizes=class_sizes, delta=delta, **asked)
     return synthesize(plan.calibrate(epsilon), sites, source=source, progress=progress, **counted)

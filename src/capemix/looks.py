@@ -1,5 +1,5 @@
-"""What a plan must know of the rows, paid for: how many there are of each class, each column's
-range, its mean and scale, and the norm to clip at.
+"""What a plan must know of the rows and was not told, paid for: how many there are of each class,
+each column's range, its mean and scale, and the norm to clip at.
 
 Each look is a private sum like the mixtures, through the same federated path, in which every
 record takes part once. Their noise is fixed in advance, so they compose as Gaussians do even
@@ -59,7 +59,7 @@ SHARES: Final = {"class sizes": 0.2, "ranges": 0.4, "means and scales": 0.3, "cl
 
 @dataclass(frozen=True)
 class Looked:
-    """What was found."""
+    """What was found, or declared (sizes); None where nothing was looked for."""
 
     class_sizes: tuple[int, ...]
     normalise: ColumnMap | None
@@ -78,8 +78,10 @@ class _Look:
 
 @dataclass(frozen=True)
 class Looks:
-    """Planned looks, with the noise of each; nothing has been read yet."""
+    """Planned looks, with the noise of each; nothing has been read yet. ``class_sizes`` are
+    those that were declared."""
 
+    class_sizes: tuple[int, ...] | None
     looks: tuple[_Look, ...]
     shares: dict[str, float]
     plans: dict[str, Plan]
@@ -138,11 +140,17 @@ class Looks:
         taken = _Taken(sites, self.plans, source)
         if before is not None:
             before()
-        sizes = taken.sum("class sizes", lambda rows: np.eye(classes)[rows.labels])
+        if self.class_sizes is None:
+            counts = taken.sum("class sizes", lambda rows: np.eye(classes)[rows.labels])
+        else:
+            counts = np.array(self.class_sizes, dtype=np.float64)
+        sizes = tuple(max(1, round(float(count))) for count in counts)
         normalise, clip = None, None
         if "ranges" in self.plans:
-            normalise, clip = _columns(taken, width, max(1.0, float(sizes.sum())))
-        return Looked(tuple(max(1, round(float(size))) for size in sizes), normalise, clip)
+            normalise = _columns(taken, width, max(1.0, float(counts.sum())))
+        if "clip norm" in self.plans and normalise is not None:
+            clip = _norm(taken, width, normalise)
+        return Looked(sizes, normalise, clip)
 
 
 def plan_looks(
@@ -154,9 +162,14 @@ def plan_looks(
     epsilon: float,
     delta: float,
     relation: Relation,
+    class_sizes: tuple[int, ...] | None = None,
+    clip: float | None = None,
 ) -> Looks:
-    """Look at the class sizes, and with ``columns`` at ranges, means, scales and norms too."""
-    looks = [_Look("class sizes", "each record's label", classes, 1.0)]
+    """Look at the class sizes unless they are declared; with ``columns`` at ranges, means and
+    scales, and at norms unless a ``clip`` is declared."""
+    looks = []
+    if class_sizes is None:
+        looks.append(_Look("class sizes", "each record's label", classes, 1.0))
     if columns and width > MOST_COLUMNS:
         raise InputError(
             "--public-range",
@@ -168,12 +181,13 @@ def plan_looks(
         looks += [
             _Look("ranges", "the size of each value", width * _BINS, math.sqrt(width)),
             _Look("means and scales", "values and their squares", 2 * width, math.sqrt(2 * width)),
-            _Look("clip norm", "each record's norm", len(NORMS), 1.0),
         ]
+    if columns and clip is None:
+        looks.append(_Look("clip norm", "each record's norm", len(NORMS), 1.0))
     total = sum(SHARES[look.name] for look in looks)
     shares = {look.name: SHARES[look.name] / total for look in looks}
     plans = _calibrated(looks, shares, federation, epsilon, delta, relation)
-    return Looks(tuple(looks), shares, plans, delta, relation)
+    return Looks(class_sizes, tuple(looks), shares, plans, delta, relation)
 
 
 class _Taken:
@@ -206,7 +220,7 @@ class _Taken:
         return float(plan.noise or 0.0) * plan.mixing.sites_averaged
 
 
-def _columns(taken: _Taken, width: int, records: float) -> tuple[ColumnMap, float]:
+def _columns(taken: _Taken, width: int, records: float) -> ColumnMap:
     histogram = taken.sum("ranges", lambda rows: one_hot_sizes(rows.features))
     low, high = ranges_of(histogram.reshape(width, _BINS), taken.deviation("ranges"))
     middle, half = (low + high) / 2, (high - low) / 2
@@ -220,13 +234,15 @@ def _columns(taken: _Taken, width: int, records: float) -> tuple[ColumnMap, floa
     least = _SURE * taken.deviation("means and scales") / records
     mean = np.clip(first, -1.0, 1.0)
     variance = np.clip(second - mean**2, min(1.0, max(least, 1e-6)), 1.0)
-    normalise = _map(middle + mean * half, half * np.sqrt(variance), low, high)
+    return _map(middle + mean * half, half * np.sqrt(variance), low, high)
 
+
+def _norm(taken: _Taken, width: int, normalise: ColumnMap) -> float:
     def norms(rows: LabeledRows) -> Real:
         return one_hot_norms(_finite(normalise_rows(rows.features, normalise)))
 
     counts = taken.sum("clip norm", norms)
-    return normalise, math.sqrt(width) * NORMS[quantile_of(counts, _COVERED)]
+    return float(math.sqrt(width) * NORMS[quantile_of(counts, _COVERED)])
 
 
 def _map(*parts: Real) -> ColumnMap:

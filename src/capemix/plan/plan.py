@@ -97,9 +97,9 @@ class Plan:
                 value=self.mixing.classes,
                 fix="give as many sizes as classes",
             )
-        if (self.sizes is Coverage.PAID) != (self.earlier is not None):
+        if (self.sizes is Coverage.PAID or bool(self.looks)) != (self.earlier is not None):
             raise InputError(
-                "class sizes",
+                "class sizes, or other looks,",
                 "are paid for exactly when an earlier release of them is counted",
                 value=self.sizes,
                 fix="use capemix.release_of",
@@ -163,17 +163,17 @@ class Plan:
         """Everything that reads rows before the sums, and how it is covered."""
         says = {
             Coverage.PUBLIC: "declared",
-            Coverage.PAID: f"noisy counts; looks took epsilon {_spent(self.earlier):.4g} in all",
+            Coverage.PAID: "noisy counts",
         }.get(self.sizes, "the true counts, without a budget")
         lattice = (LATTICE_STEP,) if self.on_lattice else ()
-        before = list(self.preparation.steps)
-        if any(line.line == "ranges" for line in self.looks):
-            before[0] = Step(
-                "normalise",
-                Coverage.PAID,
-                "each column by its noisy mean and scale, in a noisy range",
-            )
-        return (*before, *lattice, Step("class sizes", self.sizes, says))
+        normalise, clip = self.preparation.steps
+        looked = {line.line for line in self.looks}
+        if "ranges" in looked:
+            noisy = "each column by its noisy mean and scale, in a noisy range"
+            normalise = replace(normalise, coverage=Coverage.PAID, says=noisy)
+        if "clip norm" in looked:
+            clip = replace(clip, coverage=Coverage.PAID, says=f"{clip.says}, a noisy quantile")
+        return (normalise, clip, *lattice, Step("class sizes", self.sizes, says))
 
     @property
     def on_lattice(self) -> bool:
