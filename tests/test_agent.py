@@ -19,6 +19,7 @@ import numpy as np
 import pytest
 
 from capemix.agent import (
+    COULD_NOT_ANSWER,
     Agent,
     Holdings,
     ask,
@@ -439,6 +440,39 @@ def test_what_a_client_can_get_said_does_not_hold_a_row(
     assert said[0] == said[1]
 
 
+def test_a_relay_is_told_of_no_file_and_the_sites_own_log_is(
+    keys: dict[str, Any], sockets: list[Path], tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    raw = dict(a_run(keys, a_plan(), tmp_path).requests())[0]
+    (tmp_path / "0.db").write_bytes(b"something else")  # a ledger that cannot be read
+    for path in tmp_path.glob("0.db-*"):
+        path.unlink()
+    with pytest.raises(ProtocolError) as heard:
+        ask(sockets[0], raw)
+    assert str(heard.value).encode() == COULD_NOT_ANSWER
+    assert str(tmp_path) in caplog.text
+    assert "the ledger cannot be read" in caplog.text
+    assert "Traceback" not in caplog.text
+    assert alive(sockets[0])
+
+
+def test_what_nobody_foresaw_is_for_the_sites_log_alone(
+    keys: dict[str, Any],
+    sockets: list[Path],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    def broken(*_: Any) -> None:
+        raise RuntimeError("of patient 17")
+
+    monkeypatch.setattr(Policy, "declines", broken)
+    with pytest.raises(ProtocolError) as heard:
+        ask(sockets[0], dict(a_run(keys, a_plan(), tmp_path).requests())[0])
+    assert str(heard.value).encode() == COULD_NOT_ANSWER
+    assert "of patient 17" in caplog.text
+
+
 def test_a_group_may_be_let_in_to_the_socket(keys: dict[str, Any], tmp_path: Path) -> None:
     own = grp.getgrgid(os.getgid()).gr_name
     for group, mode in ((None, 0o600), (own, 0o660)):
@@ -537,3 +571,76 @@ def test_a_site_looks_at_its_own_rows_before_it_joins(capemix: Capemix, tmp_path
     assert "lack a column (got b)" in ran.err
     plan.write_text("{}")
     assert capemix(*words).code == 2
+
+
+@pytest.fixture
+def an_agent(
+    keys: dict[str, Any], capemix: Capemix, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Any:
+    """`capemix site serve`, which is stopped as soon as it listens."""
+
+    def stopped(_server: Any) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("capemix.agent._Server.serve_forever", stopped)
+    monkeypatch.setattr("signal.signal", lambda *_: None)
+    (tmp_path / "roster.json").write_text(json.dumps(keys["roster"].as_json()))
+    (tmp_path / "policy.json").write_text("{}")
+    (tmp_path / "rows.csv").write_text("a,b,y\n" + "0.1,0.2,yes\n0.3,0.4,no\n" * 5)
+
+    def run(*words: object, lineage: str = "rows") -> Any:
+        return capemix(
+            *("site", "serve", "--number", 0, "--identity", tmp_path / "keys" / "site0.key"),
+            *("--roster", tmp_path / "roster.json", "--policy", tmp_path / "policy.json"),
+            *("--data", tmp_path / "rows.csv", "--label", "y", "--lineage", lineage),
+            *("--socket", tmp_path / "socket", "--ledger", tmp_path / "kept.db", *words),
+        )
+
+    return run
+
+
+def test_a_ledger_that_is_gone_is_refused_unless_it_is_said_to_be_new(
+    an_agent: Any, tmp_path: Path
+) -> None:
+    ran = an_agent()
+    assert (ran.code, ran.out) == (2, "")
+    assert "--lineage has no ledger at" in ran.err
+    assert "--new-lineage" in ran.err
+    assert ran.err.count("\n") == 1
+    assert not (tmp_path / "kept.db").exists()
+    ran = an_agent("--new-lineage")
+    assert ran.code == 0, ran.err
+    assert "ledger head 0" in ran.out
+    assert "listens" in ran.out
+    assert "rows" in Ledger.open(tmp_path / "kept.db").accounts()
+    assert "ledger head 1-" in an_agent().out  # from then on it is known
+    for path in tmp_path.glob("kept.db*"):
+        path.unlink()
+    assert an_agent().code == 2
+
+
+def test_a_mistyped_lineage_is_no_fresh_budget(an_agent: Any, tmp_path: Path) -> None:
+    assert an_agent("--new-lineage").code == 0
+    ran = an_agent(lineage="row")
+    assert ran.code == 2
+    assert "--lineage is not in the ledger" in ran.err
+    assert set(Ledger.open(tmp_path / "kept.db").accounts()) == {"rows"}
+    assert an_agent("--new-lineage", lineage="others").code == 0
+
+
+def test_a_lineage_is_new_once_only(an_agent: Any) -> None:
+    """So that the word cannot stay in whatever starts the agent, and forgive a lost file later."""
+    assert an_agent("--new-lineage").code == 0
+    ran = an_agent("--new-lineage")
+    assert ran.code == 2
+    assert "--new-lineage is for rows that the ledger does not know yet" in ran.err
+
+
+def test_a_limit_that_was_set_beforehand_begins_a_lineage(
+    an_agent: Any, capemix: Capemix, tmp_path: Path
+) -> None:
+    words = ["ledger", "set-limit", "rows", "--epsilon", 0.5, "--ledger", tmp_path / "kept.db"]
+    assert capemix(*words).code == 0
+    assert an_agent().code == 0
+    limit = Ledger.open(tmp_path / "kept.db").accounts()["rows"].limit
+    assert limit.epsilon == 0.5  # the policy's is higher

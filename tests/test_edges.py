@@ -13,9 +13,11 @@ from capemix.agent import Agent
 from capemix.errors import InputError
 from capemix.federation import Federation, Scheme, peers_for
 from capemix.ledger import Account
-from capemix.plan import make_plan
+from capemix.plan import Plan, make_plan
 from capemix.protocol import wire
+from capemix.protocol.agreement import public_bytes
 from capemix.protocol.policy import Policy
+from capemix.protocol.roster import Member, Roster
 from capemix.protocol.site import ROUNDS
 from capemix.protocol.wire import COORDINATOR, Context, Message, ProtocolError
 from capemix.randomness.source import SystemSource
@@ -164,9 +166,41 @@ def test_an_agent_started_anew_does_not_upload_in_the_same_run_again(
 
     one_execution()
     assert budget(tmp_path, 0).account().total.charges == 1
-    with pytest.raises(ProtocolError, match="has uploaded in that run already"):
+    with pytest.raises(ProtocolError, match="has been in that run already"):
         one_execution()
     assert budget(tmp_path, 0).knows((1).to_bytes(16, "big").hex())
+
+
+def test_starting_an_agent_anew_does_not_give_a_server_more_graphs(
+    keys: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Sixty sites that mask with twenty each, which twenty colluders could be: a server that knows
+    the graph may break off."""
+    monkeypatch.setattr("capemix.agent.MOST_PROPOSALS", 3)
+    roster = keys["roster"]
+    strangers = (Member(f"{n}", public_bytes(identity(f"{n}"))) for n in range(59))
+    keys = {**keys, "roster": Roster(roster.coordinator, (roster.sites[0], *strangers))}
+    asked = {"sites": 60, "colluding": 20, "dropouts": 0, "epsilon": 0.9}
+    sparse, dense = (a_plan(**asked, peers=peers) for peers in (20, 24))
+    assert sparse.federation.graph_failure() > 0 == dense.federation.graph_failure()
+
+    def proposed(plan: Plan, number: int) -> bytes:
+        """To an agent that has just been started."""
+        agent = Agent(holdings(keys, 0, tmp_path))
+        return agent.answer(dict(a_run(keys, plan, tmp_path, number).requests())[0])
+
+    for number in (1, 2, 3):
+        assert b'"accept":true' in proposed(sparse, number)
+        assert b'"accept":true' in proposed(dense, 100 + number)
+    with pytest.raises(ProtocolError, match="has been in that run already"):
+        proposed(sparse, 2)
+    said = proposed(sparse, 4)
+    assert b'"accept":false' in said
+    assert b"joined 3 runs on sparse graphs" in said
+    assert b'"accept":true' in proposed(dense, 104)  # a graph that cannot fall apart
+    joined = [line.entry for line in budget(tmp_path, 0).ledger.lines() if "run" in line.entry]
+    assert [entry["kind"] for entry in joined] == ["joined"] * 3
+    assert budget(tmp_path, 0).account().total.charges == 0
 
 
 @pytest.mark.parametrize(
@@ -199,8 +233,9 @@ def test_the_reference_figure_is_not_needed_for_the_guarantee() -> None:
 
 
 def test_a_graph_drawn_again_and_again_is_in_delta() -> None:
-    federation = Federation(Scheme.CAPE, sites=60, colluding=5, dropouts=2, peers=20)
-    once = graph_failure_probability(60, 20, 5, 2)
+    federation = Federation(Scheme.CAPE, sites=60, colluding=20, dropouts=2, peers=20)
+    once = graph_failure_probability(60, 20, 20, 2)
+    assert 0 < once < 1 / MOST_PROPOSALS
     assert federation.graph_failure() == pytest.approx(MOST_PROPOSALS * once)
     peers = peers_for(100, 10, 10, 1e-8)
     assert peers is not None

@@ -8,6 +8,7 @@ can be had again, the same bytes each time, until the run is over or another run
 from __future__ import annotations
 
 import json
+import logging
 import os
 import shutil
 import socket
@@ -44,8 +45,15 @@ from capemix.protocol.wire import ProtocolError, parse
 from capemix.randomness.source import SeededSource, SystemSource
 from capemix.zerosum.masks import SiteKeys
 
+_LOG: Final = logging.getLogger(__name__)
+
+COULD_NOT_ANSWER: Final = b"the agent could not answer; its log at the site says why"
+"""All that a relay hears of what went wrong at a site, other than in the protocol."""
+
 _MAX_FRAME: Final = MOST_CHUNK
 _PATIENCE_S: Final = 120.0
+_MOST_RUNS: Final = 1000
+"""Runs that an agent keeps in memory."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -86,10 +94,10 @@ class Agent:
                 return self._runs[run].chunk(raw)
             if run in self._runs:
                 return self._runs[run].answer(raw)
-            if len(self._runs) >= MOST_PROPOSALS:
+            if len(self._runs) >= _MOST_RUNS:
                 raise ProtocolError("this agent has seen too many runs; start it anew")
             if holdings.budget.knows(run):
-                raise ProtocolError("this site has uploaded in that run already")
+                raise ProtocolError("this site has been in that run already")
             site = self._site(run)
             try:
                 return site.answer(raw)
@@ -112,6 +120,9 @@ class Agent:
             if reason is None and not set(schema["features"]) <= set(holdings.rows.feature_names):
                 reason = "this site does not have the plan's columns"
             asked["features"] = schema.get("features")
+            draws = plan.federation.graph_failure() > 0.0  # else no graph can be a bad one
+            if reason is None and draws and not holdings.budget.join(run, MOST_PROPOSALS):
+                reason = f"this site has joined {MOST_PROPOSALS} runs on sparse graphs already"
             return reason
 
         def make_share(plan: Plan, masks: SiteKeys) -> SiteShare:
@@ -185,12 +196,14 @@ class _Handler(socketserver.BaseRequestHandler):
     def _reply(self, until: float) -> tuple[int, bytes]:
         try:
             return 0, self.server.agent.answer(_read_frame(self.request, until))  # type: ignore[attr-defined]
-        except CapemixError as error:
+        except ProtocolError as error:
             return 1, str(error).encode()
         except OSError:
             raise
-        except Exception:  # whatever it was, its text is not for the relay
-            return 1, b"the agent could not answer"
+        except Exception as error:  # its text may name files: it is for the site's own log
+            known = isinstance(error, CapemixError)
+            _LOG.error("could not answer: %s", error, exc_info=None if known else error)
+            return 1, COULD_NOT_ANSWER
 
 
 def serve(holdings: Holdings, path: Path, group: str | None = None) -> _Server:

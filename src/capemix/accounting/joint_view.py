@@ -80,8 +80,9 @@ def exposure_probability(sites: int, degree: int, colluding: int, threshold: int
 
 
 MOST_PROPOSALS: Final = 1000
-"""Runs that a site's agent joins before it must be started anew. A server may break a run off once
-it knows the graph and propose another, so the chance of a bad graph counts as often."""
+"""Runs on sparse graphs that a site joins for one lineage of rows, however often its agent is
+started anew. A server may break a run off once it knows the graph and propose another, so the
+chance of a bad graph counts as often. Graphs that cannot be bad are not counted."""
 
 
 def graph_failure_probability(sites: int, degree: int, colluding: int, dropouts: int) -> float:

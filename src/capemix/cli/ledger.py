@@ -52,7 +52,7 @@ def show(
     place: opt.LedgerFile = None,
     json: opt.Json = False,
 ) -> None:
-    """Every limit and every charge, and what is left."""
+    """Every limit, every charge and every run joined on a sparse graph, and what is left."""
     from capemix.cli.show import print_json, print_ledger
     from capemix.ledger import Ledger
     from capemix.ledger.filter import repetitions
@@ -120,8 +120,8 @@ def _row(line: Line) -> dict[str, Any]:
         "line": entry["line"],
         "time": entry["time"],
         "lineage": line.lineage,
-        "what": entry["what"] if charge else "limit",
-        "run": entry["run"] if charge else None,
+        "what": entry["what"] if charge else entry["kind"],
+        "run": entry.get("run"),
         "epsilon": entry["epsilon"] if charge else None,
         "delta": entry["delta"] if charge else None,
         "epsilon_so_far": so_far if math.isfinite(so_far) else None,

@@ -59,7 +59,7 @@ def print_table(title: str, rows: list[dict[str, Any]]) -> None:
 
 
 def print_ledger(lines: list[dict[str, Any]]) -> None:
-    """Limits and charges, a line each, with where they left their lineage."""
+    """Limits, charges and runs joined, a line each, with where they left their lineage."""
     table = Table(box=None, pad_edge=False)
     for name in ("line", "time", "lineage", "what"):
         table.add_column(name)
@@ -70,9 +70,9 @@ def print_ledger(lines: list[dict[str, Any]]) -> None:
             str(line["line"]),
             line["time"][:10],
             line["lineage"],
-            line["what"]
-            if line["epsilon"] is not None
-            else f"limit {line['limit_epsilon']:.4g}, {line['limit_delta']:.3g}",
+            f"limit {line['limit_epsilon']:.4g}, {line['limit_delta']:.3g}"
+            if line["what"] == "limit"
+            else line["what"],
             _number(line["epsilon"]),
             _number(line["epsilon_so_far"]),
             "-" if line["used"] is None else f"{line['used']:.1%}",

@@ -5,12 +5,15 @@ from __future__ import annotations
 import json as json_
 import signal
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from capemix.cli import options as opt
 from capemix.errors import InputError
+
+if TYPE_CHECKING:
+    from capemix.ledger import Lineage
 
 site = typer.Typer(
     no_args_is_help=True, rich_markup_mode=None, help="A site of a federation: its rows and agent."
@@ -93,6 +96,13 @@ def serve(
         ),
     ] = None,
     ledger: opt.LedgerFile = None,
+    new_lineage: Annotated[
+        bool,
+        typer.Option(
+            "--new-lineage",
+            help="Nothing of these rows was ever released: begin their budget, and a ledger.",
+        ),
+    ] = False,
     test_seed: Annotated[
         int | None, typer.Option(help="Reproducible noise, for tests: NOT private.")
     ] = None,
@@ -101,7 +111,6 @@ def serve(
     from capemix.agent import Holdings, load_identity
     from capemix.agent import serve as listen
     from capemix.data import open_data
-    from capemix.ledger import Ledger
     from capemix.protocol.agreement import public_bytes
     from capemix.protocol.policy import Policy
     from capemix.protocol.roster import Roster
@@ -124,19 +133,17 @@ def serve(
         raise InputError(
             "--identity", "is not the roster's key for this site", value=number, fix="check both"
         )
+    budget = _budget(ledger, lineage, new=new_lineage)
     holdings = Holdings(
         number=number,
         identity=key,
         roster=members,
         policy=Policy.from_json(text(policy, "--policy")),
         rows=open_data(data, label).train,
-        budget=(kept := Ledger.open(ledger)).lineage(lineage),
+        budget=budget,
         test_seed=test_seed,
     )
-    if lineage in kept.accounts():
-        print(f"ledger head {kept.head()}", flush=True)
-    else:  # a lost or mistyped file would be a fresh budget: say so, to who can tell
-        print(f"the ledger knows nothing of {lineage}: if it should, stop here", flush=True)
+    print(f"ledger head {budget.ledger.head()}", flush=True)
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # as a service is stopped
     server = listen(holdings, socket, group)
     try:
@@ -147,3 +154,28 @@ def serve(
     finally:
         server.server_close()
         socket.unlink(missing_ok=True)
+
+
+def _budget(ledger: Path | None, name: str, *, new: bool) -> Lineage:
+    """The lineage that the agent charges. One that is not there would be a fresh budget: a file
+    that was deleted, or a name mistyped, must not pass for a beginning."""
+    from capemix.ledger import Ledger
+    from capemix.ledger.ledger import default_path
+
+    where = default_path() if ledger is None else ledger
+    known = where.exists() and name in Ledger.open(where).accounts()
+    if not known and not new:
+        raise InputError(
+            "--lineage",
+            f"is not in the ledger {where}" if where.exists() else f"has no ledger at {where}",
+            value=name,
+            fix="put the ledger back, or say --new-lineage if nothing was ever counted",
+        )
+    if known and new:
+        raise InputError(
+            "--new-lineage",
+            "is for rows that the ledger does not know yet",
+            value=name,
+            fix="leave it out, and out of whatever starts the agent",
+        )
+    return Ledger.open(ledger).lineage(name)

@@ -1,4 +1,5 @@
-"""The ledger on disk: one SQLite file, a line for every limit and every charge, never changed.
+"""The ledger on disk: one SQLite file, a line for every limit, every charge and every run that was
+joined on a graph that may fall apart, never changed.
 
 A charge is one transaction that takes the write lock before it reads, so that two processes cannot
 both spend what is left; it is in the write-ahead log and synced before `charge` returns, so that
@@ -29,6 +30,7 @@ from capemix.queries import Relation
 _APPLICATION: Final = 0x63706D78
 _PATIENCE_S: Final = 60.0
 _LONGEST_NAME: Final = 100
+_JOINED: Final = "joined"
 
 
 def default_path() -> Path:
@@ -162,6 +164,18 @@ class Ledger:
             )
             return after
 
+    def join(self, lineage: str, run: str, most: int) -> bool:
+        """Write down that a run whose graph may fall apart was joined, unless ``most`` were before:
+        what a release pays for bad graphs covers so many draws. It is on disk when this returns.
+        """
+        with self._writing() as (database, _):
+            entries = (json.loads(text) for _, text, _ in _read(database))
+            joined = sum((e["kind"], e["lineage"]) == (_JOINED, lineage) for e in entries)
+            if joined >= most:
+                return False
+            self._append(database, {"kind": _JOINED, "lineage": lineage, "run": run})
+            return True
+
     def _append(self, database: sqlite3.Connection, entry: dict[str, Any]) -> None:
         last = database.execute("SELECT line, hash FROM entries ORDER BY line DESC").fetchone()
         number, before = last or (0, chain.START)
@@ -230,11 +244,15 @@ class Lineage:
         return self.account().limit.relation
 
     def knows(self, run: str) -> bool:
-        """Whether this run was charged, perhaps by a process that is no more."""
+        """Whether this run was joined or charged, perhaps by a process that is no more."""
         return any(
             line.lineage == self.name and line.entry.get("run") == run
             for line in self.ledger.lines()
         )
+
+    def join(self, run: str, most: int) -> bool:
+        """See `Ledger.join`."""
+        return self.ledger.join(self.name, run, most)
 
     def set_limit(self, limit: Limit) -> None:
         """Write the limit down unless it, or a lower one that the owner set, stands already."""
@@ -312,6 +330,8 @@ def _replay(texts: Sequence[str]) -> Iterator[Line]:
         if entry["kind"] == "limit":
             limit = Limit(entry["epsilon"], entry["delta"], Relation(entry["relation"]))
             accounts[name] = replace(accounts.get(name, Account(limit)), limit=limit)
+            yield Line(entry, accounts[name])
+        elif entry["kind"] == _JOINED:
             yield Line(entry, accounts[name])
         else:
             cost = chain.cost_from_json(entry)

@@ -232,6 +232,7 @@ class _Trial:
         command += ["--roster", self.work / "roster.json", "--policy", self.work / "policy.json"]
         command += ["--data", self._data(site, images), "--label", label]
         command += ["--lineage", "trial", "--ledger", self.work / f"site-{site}.db"]
+        command += ["--new-lineage"]
         command += ["--socket", self._socket(site)]
         if self.test_seed is not None:
             command += ["--test-seed", str(self.test_seed)]
