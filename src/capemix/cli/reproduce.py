@@ -23,7 +23,7 @@ What = Literal[
 DatasetName = Literal["mnist", "fashion-mnist"]
 DeviceName = Literal["cuda", "cpu"]
 
-_ALL = ("real", "table1", "figure2", "table2", "sound", "grid")
+_ALL = ("real", "table1", "wider", "figure2", "table2", "sound", "grid")
 _SHOWN = ("table1", "figure2", "table2")
 _ASSUMED = "T = 60,000, c = 1, delta = 1e-5, batch 128, labels noised, Theorem 1 as corrected"
 

@@ -8,6 +8,7 @@ draw is a row of the first matrix, with 1/l at the records that were drawn.
 from __future__ import annotations
 
 import zlib
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -51,24 +52,48 @@ class Records:
 
     def test_rows(self, clip: float) -> Tensor:
         """Test images through the preparation of the pooled training images."""
-        return _clipped(_normalised(self.test, self.train), clip)
+        return clipped(by_pixel(self.test, self.train), clip)
+
+
+def by_pixel(rows: Tensor, by: Tensor) -> Tensor:
+    """Z-scores by each pixel's mean and deviation in ``by``; a constant pixel becomes 0."""
+    deviation, mean = torch.std_mean(by, dim=0, correction=0)
+    return (rows - mean) / torch.where(deviation > 0, deviation, 1.0)
+
+
+def by_all_pixels(rows: Tensor, by: Tensor) -> Tensor:
+    """Z-scores by the one mean and deviation of everything in ``by``."""
+    deviation, mean = torch.std_mean(by, correction=0)
+    return (rows - mean) / deviation
+
+
+Normalise = Callable[[Tensor, Tensor], Tensor]
+"""Rows normalised by what other rows have."""
+
+
+def clipped(rows: Tensor, clip: float) -> Tensor:
+    norms: Tensor = torch.linalg.vector_norm(rows, dim=1, keepdim=True)
+    return rows / (norms / clip).clamp_min(1.0)
 
 
 def training_rows(
-    setting: Setting, noise: float, records: Records, seed: int
+    setting: Setting,
+    noise: float,
+    records: Records,
+    seed: int,
+    normalise: Normalise = by_pixel,
 ) -> tuple[Tensor, Tensor]:
     """Rows and labels of a setting; ``noise`` is the deviation on a released value."""
     device = records.train.device
-    own = zlib.crc32("|".join((*setting.text(), str(seed))).encode())
-    generator = torch.Generator(device).manual_seed(own)
+    drawn_by = zlib.crc32("|".join((*setting.text(), str(seed))).encode())
+    generator = torch.Generator(device).manual_seed(drawn_by)
     # Which record lies at which site is the seed's alone: settings are compared on equal splits.
     site = _stratified(records.labels, setting.sites, seed)
     prepared = torch.empty_like(records.train)
     for s in range(setting.sites):
         mine = site == s
-        prepared[mine] = _clipped(
-            _normalised(records.train[mine], records.train[mine]), setting.clip
-        )
+        own = records.train[mine]
+        prepared[mine] = clipped(normalise(own, own), setting.clip)
     one_hot = torch.nn.functional.one_hot(records.labels, _CLASSES).float()
     if setting.method == "real":
         return prepared, records.labels
@@ -130,7 +155,7 @@ def _record_by_record(
         return noised(prepared), told
     shape = (prepared.shape[1], PROJECTED)
     matrix = torch.randn(shape, generator=generator, device=prepared.device) / PROJECTED**0.5
-    return noised(_clipped(prepared @ matrix, setting.clip)) @ torch.linalg.pinv(matrix), told
+    return noised(clipped(prepared @ matrix, setting.clip)) @ torch.linalg.pinv(matrix), told
 
 
 def _noised(
@@ -170,14 +195,3 @@ def _stratified(labels: Tensor, sites: int, seed: int) -> Tensor:
         order = torch.randperm(len(where), generator=generator).to(labels.device)
         site[where[order]] = torch.arange(len(where), device=labels.device) % sites
     return site
-
-
-def _normalised(rows: Tensor, by: Tensor) -> Tensor:
-    """Z-scores by the mean and deviation of ``by``; a constant column becomes 0."""
-    deviation, mean = torch.std_mean(by, dim=0, correction=0)
-    return (rows - mean) / torch.where(deviation > 0, deviation, 1.0)
-
-
-def _clipped(rows: Tensor, clip: float) -> Tensor:
-    norms: Tensor = torch.linalg.vector_norm(rows, dim=1, keepdim=True)
-    return rows / (norms / clip).clamp_min(1.0)

@@ -48,7 +48,7 @@ def run_cells(
     Returns how many cells are left.
     """
     waiting = [cell for cell in dict.fromkeys(cells) if not results.has(*cell, training)]
-    provenance = _provenance(device)
+    provenance = provenance_of(device)
     done = 0
     pace = 0.0
     records: dict[str, Records] = {}
@@ -123,7 +123,7 @@ def _train(
     return [100.0 * float(hit) for hit in hits]
 
 
-def _provenance(device: torch.device) -> str:
+def provenance_of(device: torch.device) -> str:
     """Commit, torch and device, for the results file."""
     name = torch.cuda.get_device_name(device) if device.type == "cuda" else "cpu"
     return f"{_commit()}; torch {torch.__version__}; {name}"

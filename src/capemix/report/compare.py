@@ -34,10 +34,17 @@ class Compared:
 
 
 def of_scheme(
-    runs: Runs, scheme: str, dataset: str, sites: object, mixture: object, epsilon: str
+    runs: Runs,
+    scheme: str,
+    dataset: str,
+    sites: object,
+    mixture: object,
+    epsilon: str,
+    **otherwise: str,
 ) -> Sample | None:
-    """Under the stated assumptions, with the noise that each scheme has in Table 1."""
+    """Under the stated assumptions but for ``otherwise``, with each scheme's noise in Table 1."""
     asked = {"dataset": dataset, "sites": sites, "mixture": mixture, "epsilon": epsilon}
+    asked |= otherwise
     if epsilon == "inf":
         # Without noise Algorithm 1 and the conventional scheme are one and the same.
         method = "conventional" if scheme == "algorithm1" else scheme
@@ -46,18 +53,22 @@ def of_scheme(
     return runs.of(**asked, method=scheme, site_noise=noise)
 
 
-def table1(runs: Runs, cells: Iterable[Printed], cape: str = "") -> list[Compared]:
+def table1(
+    runs: Runs, cells: Iterable[Printed], cape: str = "", **otherwise: str
+) -> list[Compared]:
     """Panel (a) against central mixing, which its columns turn out to be: one curator without
     noise, the joint form with; or against the scheme ``cape``. Panel (b) against averaging."""
-    return [Compared(cell, _of_table1(runs, cell, cape)) for cell in cells]
 
+    def found(cell: Printed) -> Sample | None:
+        scheme, sites = cape or "joint", 10
+        if cell.panel == "b":
+            scheme = "conventional"
+        elif not cape and cell.epsilon == "inf":
+            scheme, sites = "central", 1
+        asked = (cell.dataset, sites, cell.mixture, cell.epsilon)
+        return of_scheme(runs, scheme, *asked, **otherwise)
 
-def _of_table1(runs: Runs, cell: Printed, cape: str) -> Sample | None:
-    if cell.panel == "b":
-        return of_scheme(runs, "conventional", cell.dataset, 10, cell.mixture, cell.epsilon)
-    if not cape and cell.epsilon == "inf":
-        return of_scheme(runs, "central", cell.dataset, 1, cell.mixture, cell.epsilon)
-    return of_scheme(runs, cape or "joint", cell.dataset, 10, cell.mixture, cell.epsilon)
+    return [Compared(cell, found(cell)) for cell in cells]
 
 
 def figure2(runs: Runs, cells: Iterable[Printed]) -> list[Compared]:

@@ -8,7 +8,7 @@ from typing import Final
 
 from capemix.errors import InputError
 from capemix.report import compare, of_cost, of_grid, of_privacy, of_tables
-from capemix.report.cells import PAPERS_TRAINING, Printed, Runs, printed
+from capemix.report.cells import PAPERS_TRAINING, Printed, Row, Runs, lines, printed
 from capemix.report.compare import NEAR, within
 from capemix.report.markdown import NAMES, listed, of, wrapped
 
@@ -42,7 +42,7 @@ def page_text(results: Path, golden: Path) -> str:
         _head(runs),
         _in_short(runs, numbers),
         _ASSUMED,
-        of_tables.without_noise(runs, numbers["table1"]),
+        of_tables.without_noise(runs, numbers["table1"], _if_there(results / "preparation.csv")),
         of_tables.table1(runs, numbers["table1"]),
         of_tables.figure2(runs, numbers["figure2"]),
         of_tables.table2(runs, numbers["table2"]),
@@ -53,6 +53,10 @@ def page_text(results: Path, golden: Path) -> str:
         of_cost.trainer(of_cost.read(results / "trainer.csv")),
     )
     return wrapped("".join(sections)).rstrip("\n") + "\n"
+
+
+def _if_there(path: Path) -> list[Row]:
+    return list(lines(path)) if path.is_file() else []
 
 
 def _head(runs: Runs) -> str:
