@@ -472,7 +472,7 @@ def test_the_worker_needs_torch_and_numpy_alone(tmp_path: Path) -> None:
     """It trains from a source tree where nothing else can be installed."""
     absent = ("cryptography", "numba", "scipy", "sklearn", "pandas", "pyarrow", "dp_accounting")
     code = (
-        f"import sys; sys.modules.update(dict.fromkeys({absent + ('typer', 'rich', 'pooch')}));"
+        f"import sys; sys.modules.update(dict.fromkeys({(*absent, 'typer', 'rich', 'pooch')}));"
         "import capemix.experiments.worker"
     )
     ran = subprocess.run(

@@ -13,6 +13,8 @@ import torch
 from capemix.accounting.gaussian import kept_probability
 from capemix.api import synthesize
 from capemix.data import LabeledRows
+from capemix.evaluate.many import Training
+from capemix.experiments import preparation
 from capemix.experiments import rows as made
 from capemix.experiments.rows import Records, training_rows
 from capemix.experiments.settings import TABLES, Setting
@@ -197,3 +199,24 @@ def test_every_setting_comes_back_from_its_text() -> None:
     for setting in every:
         assert Setting.from_text(dict(zip(names, setting.text(), strict=True))) == setting
     assert len({setting.text() for setting in every}) == len(set(every))
+
+
+def test_images_are_tested_as_trained_by_their_own_scale_and_unclipped(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Classes that differ in a corner are told apart, whichever way images are prepared."""
+    generator = torch.Generator().manual_seed(0)
+    labels = torch.arange(400) % CLASSES
+    images = torch.rand(400, 784, generator=generator)
+    images[torch.arange(400), labels * 30] += 20.0
+    data = Records(images, labels, images[:100], labels[:100])
+    as_trained, own, unclipped = preparation.tests_of(data, made.by_all_pixels, 1.0)
+    assert torch.equal(as_trained, made.clipped(unclipped, 1.0))
+    assert float(as_trained.norm(dim=1).max()) <= 1.0001 < float(unclipped.norm(dim=1).max())
+    assert abs(float(made.by_all_pixels(data.test, data.test).mean())) < 1e-5
+    assert float(own.norm(dim=1).max()) <= 1.0001
+    monkeypatch.setattr(preparation, "MIXTURES", (2,))
+    monkeypatch.setitem(preparation.TRAINED, "small", (made.by_all_pixels, 28.0, 1280))
+    found = list(preparation.accuracies(data, "small", 0, Training(epochs=4, learning_rate=1e-3)))
+    assert [tested for tested, _, _ in found] == list(preparation.TESTED)
+    assert all(mixture == 2 and accuracy > 90.0 for _, mixture, accuracy in found[:2])
