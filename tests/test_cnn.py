@@ -385,6 +385,19 @@ def test_a_small_slice_is_learned_on_a_cpu() -> None:
     assert float((fresh == truth).float().mean()) < 0.4
 
 
+def test_labels_may_say_how_likely_each_class_is() -> None:
+    rows, labels = bars(256, 0)
+    how = Training(epochs=4, learning_rate=3e-3, batch=32)
+    sure = torch.nn.functional.one_hot(labels, 10).float()
+    hard, soft, shifted = (
+        train_many(rows[None], given[None], [0], how)
+        for given in (labels, sure, sure.roll(1, dims=1))
+    )
+    test, truth = bars(200, 1)
+    assert torch.equal(predict(hard, test), predict(soft, test))
+    assert float((predict(shifted, test)[0] == (truth + 1) % 10).float().mean()) > 0.9
+
+
 def test_the_same_seed_gives_the_same_model_and_leaves_torch_as_it_was() -> None:
     rows, labels = bars(64, 2)
     how = Training(epochs=2, learning_rate=1e-3, batch=32)

@@ -90,7 +90,8 @@ def train_many(
     fused: bool = True,
     graph: bool = True,
 ) -> ManyCNNs:
-    """One model for each of ``rows`` (models, T, 784) and ``labels`` (models, T), on their device.
+    """One model for each of ``rows`` (models, T, 784) and ``labels``, on their device: classes
+    (models, T), or how likely each class is (models, T, 10).
 
     Every epoch goes through a fresh order of each model's rows; what does not fill a last batch
     waits for another epoch. ``fused`` and ``graph`` are how a GPU does it, and can be turned off
@@ -192,11 +193,12 @@ class _Step:
     def __init__(self, cnns: ManyCNNs, rows: Tensor, labels: Tensor, training: Training) -> None:
         on_gpu = rows.is_cuda
         self._cnns, self._batch = cnns, training.batch
-        self._rows, self._labels = rows.flatten(0, 1), labels.flatten()
-        models, self._count = labels.shape
+        self._rows, self._labels = rows.flatten(0, 1), labels.flatten(0, 1)
+        models, self._count = labels.shape[:2]
         self._first = torch.arange(models, device=rows.device)[:, None] * self._count
         self._lanes = torch.arange(training.batch, device=rows.device)
-        self._order = torch.empty_like(labels, dtype=torch.long)
+        shape = (models, self._count)
+        self._order = torch.empty(shape, dtype=torch.long, device=rows.device)
         self._next = torch.zeros((), dtype=torch.long, device=rows.device)
         batches = self._count // training.batch
         # As many steps in one go as leave no batch of an epoch out.
@@ -217,7 +219,7 @@ class _Step:
             logits = self._cnns(self._rows[chosen])
             # A mean for every model, and their sum: no model's gradient has another's in it.
             losses = functional.cross_entropy(
-                logits.flatten(0, 1), self._labels[chosen].flatten(), reduction="sum"
+                logits.flatten(0, 1), self._labels[chosen].flatten(0, 1), reduction="sum"
             )
             self._adam.zero_grad(set_to_none=True)
             (losses / self._batch).backward()  # type: ignore[no-untyped-call]
