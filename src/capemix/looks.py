@@ -1,36 +1,31 @@
 """What a plan must know of the rows and was not told, paid for: how many there are of each class,
 each column's range, its mean and scale, and the norm to clip at.
 
-Each look is a private sum like the mixtures, through the same federated path, in which every
-record takes part once. Their noise is fixed in advance, so they compose as Gaussians do even
-though later ones use what earlier ones found: with multipliers m_i,
-    1/m^2 = sum_i 1/m_i^2,
-one Gaussian of multiplier m costs what they cost together. A look's share is its part of that sum.
-What is made of the noisy sums afterwards is post-processing.
+Each look is a private sum like the mixtures, through the same federated path, and a round of
+`plan.rounds`: together they cost what one Gaussian costs.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
 
-from capemix.accounting import mint
-from capemix.accounting.calibration import smallest_noise
-from capemix.accounting.cost import Cost, sum_cost
+from capemix.accounting.cost import Cost
 from capemix.data.rows import LabeledRows
 from capemix.engines.local import run_local
 from capemix.errors import InputError
-from capemix.federation import Federation, Scheme
+from capemix.federation import Federation
 from capemix.guarantee import Guarantee
-from capemix.plan import BudgetLine, Plan, make_plan
+from capemix.plan import BudgetLine, Plan
+from capemix.plan.rounds import Round, Rounds, plan_rounds
 from capemix.prepare.rows import normalise_rows
 from capemix.prepare.steps import ColumnMap
-from capemix.queries import Relation, SumQuery
+from capemix.queries import Relation
 from capemix.randomness.source import Source
 
 Real = npt.NDArray[np.float64]
@@ -67,67 +62,27 @@ class Looked:
 
 
 @dataclass(frozen=True)
-class _Look:
-    """A sum of ``width`` numbers to which a record adds a vector of norm ``bound`` at most."""
-
-    name: str
-    reads: str
-    width: int
-    bound: float
-
-
-@dataclass(frozen=True)
 class Looks:
     """Planned looks, with the noise of each; nothing has been read yet. ``class_sizes`` are
     those that were declared."""
 
     class_sizes: tuple[int, ...] | None
-    looks: tuple[_Look, ...]
-    shares: dict[str, float]
-    plans: dict[str, Plan]
-    delta: float
-    relation: Relation
+    rounds: Rounds
 
     @property
-    def noised(self) -> mint.NoisedSum:
-        """All of them as the one sum that costs what they cost."""
-        return _together(self.looks, self.plans)
+    def plans(self) -> dict[str, Plan]:
+        return self.rounds.plans
 
     def cost(self, relation: Relation) -> Cost:
         """What they take from a budget."""
-        return sum_cost(self.noised, self.delta, relation)
+        return self.rounds.cost(relation)
 
     def guarantee(self, *, seeded: bool) -> Guarantee:
-        return mint.mint_sound(
-            self.noised,
-            unit=1.0,
-            delta=self.delta,
-            relation=self.relation,
-            adversary=self.plans[self.looks[0].name].federation.adversary,
-            seeded=seeded,
-            reference=False,
-        )
+        return self.rounds.guarantee(seeded=seeded)
 
     def lines(self, part: float) -> tuple[BudgetLine, ...]:
         """Their lines of the budget, of which they are ``part``."""
-
-        def epsilon(of: Sequence[_Look]) -> float | None:
-            joint = _together(of, self.plans)
-            base = joint.view_multipliers[joint.strongest]
-            found = mint.sound_epsilon(joint, base, self.delta, self.relation)
-            return found if math.isfinite(found) else None
-
-        return tuple(
-            BudgetLine(
-                look.name,
-                look.reads,
-                look.bound,
-                part * self.shares[look.name],
-                epsilon([look]),
-                epsilon(self.looks[: place + 1]),
-            )
-            for place, look in enumerate(self.looks)
-        )
+        return self.rounds.lines(part)
 
     def take(
         self,
@@ -169,7 +124,7 @@ def plan_looks(
     scales, and at norms unless a ``clip`` is declared."""
     looks = []
     if class_sizes is None:
-        looks.append(_Look("class sizes", "each record's label", classes, 1.0))
+        looks.append(_look("class sizes", "each record's label", classes, 1.0))
     if columns and width > MOST_COLUMNS:
         raise InputError(
             "--public-range",
@@ -179,15 +134,17 @@ def plan_looks(
         )
     if columns:
         looks += [
-            _Look("ranges", "the size of each value", width * _BINS, math.sqrt(width)),
-            _Look("means and scales", "values and their squares", 2 * width, math.sqrt(2 * width)),
+            _look("ranges", "the size of each value", width * _BINS, math.sqrt(width)),
+            _look("means and scales", "values and their squares", 2 * width, math.sqrt(2 * width)),
         ]
     if columns and clip is None:
-        looks.append(_Look("clip norm", "each record's norm", len(NORMS), 1.0))
-    total = sum(SHARES[look.name] for look in looks)
-    shares = {look.name: SHARES[look.name] / total for look in looks}
-    plans = _calibrated(looks, shares, federation, epsilon, delta, relation)
-    return Looks(class_sizes, tuple(looks), shares, plans, delta, relation)
+        looks.append(_look("clip norm", "each record's norm", len(NORMS), 1.0))
+    planned = plan_rounds(looks, federation, epsilon=epsilon, delta=delta, relation=relation)
+    return Looks(class_sizes, planned)
+
+
+def _look(name: str, reads: str, width: int, bound: float) -> Round:
+    return Round(name, reads, width, bound, SHARES[name])
 
 
 class _Taken:
@@ -295,77 +252,3 @@ def quantile_of(counts: Real, part: float) -> int:
     """The first place up to which at least ``part`` of the counts lie, negative ones as none."""
     upto = np.cumsum(np.maximum(counts, 0.0))
     return int(np.searchsorted(upto, part * upto[-1])) if upto[-1] > 0 else len(counts) // 2
-
-
-# -- noise and cost ---------------------------------------------------------------------------
-
-
-def _plans(
-    looks: Sequence[_Look],
-    shares: dict[str, float],
-    federation: Federation,
-    multiplier: float,
-    relation: Relation,
-    delta: float,
-) -> dict[str, Plan]:
-    """Each look's plan, when together they cost one Gaussian of ``multiplier``."""
-    averaged = federation.sites if federation.scheme is Scheme.CONVENTIONAL else 1
-    plans = {}
-    for look in looks:
-        plan = make_plan(
-            width=look.width,
-            class_sizes=(averaged,),  # the constant of a rate of 1
-            samples=1,
-            mixture=1,
-            clip=look.bound,
-            scheme=federation.scheme,
-            form="joint",
-            sites=federation.sites,
-            colluding=federation.colluding,
-            dropouts=federation.dropouts,
-            masks=federation.masks,
-            peers=federation.peers,
-            relation=relation,
-            delta=delta,
-            noise=1.0,
-        )
-        each = plan.noised_sum()
-        own = multiplier / math.sqrt(shares[look.name])
-        plans[look.name] = plan.with_noise(own / each.view_multipliers[each.strongest])
-    return plans
-
-
-def _together(looks: Sequence[_Look], plans: dict[str, Plan]) -> mint.NoisedSum:
-    """All looks as the one sum that costs what they cost."""
-    parts = [plans[look.name].noised_sum() for look in looks]
-    if any(p.probability != 1.0 for part in parts for p in part.query.participation):
-        raise ValueError("Gaussians compose into one only where every record takes part")
-    first = parts[0]
-    sigmas = [part.site_sigma for part in parts if part.site_sigma is not None]
-    query: SumQuery = replace(first.query, name="looks", width=sum(p.query.width for p in parts))
-    return replace(
-        first,
-        query=query,
-        view_multipliers={
-            view: sum(part.view_multipliers[view] ** -2 for part in parts) ** -0.5
-            for view in first.view_multipliers
-        },
-        site_sigma=min(sigmas) if sigmas else None,
-        graph_failure=sum(part.graph_failure for part in parts),
-    )
-
-
-def _calibrated(
-    looks: Sequence[_Look],
-    shares: dict[str, float],
-    federation: Federation,
-    epsilon: float,
-    delta: float,
-    relation: Relation,
-) -> dict[str, Plan]:
-    def cost(multiplier: float) -> float:
-        joint = _together(looks, _plans(looks, shares, federation, multiplier, relation, delta))
-        return mint.sound_epsilon(joint, joint.view_multipliers[joint.strongest], delta, relation)
-
-    least = smallest_noise(cost, epsilon, start=8.0)
-    return _plans(looks, shares, federation, least, relation, delta)

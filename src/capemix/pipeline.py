@@ -23,6 +23,7 @@ from capemix.errors import InputError
 from capemix.federation import MaskKind
 from capemix.mix.select import Selected, select
 from capemix.plan import Accountant, NoiseLaw, Plan
+from capemix.prepare.moments import prepare_contributions
 from capemix.prepare.rows import PreparedRows, prepare_rows
 from capemix.queries import Participation, Selection
 from capemix.randomness.gaussian import add_gaussian
@@ -117,12 +118,16 @@ def masks_of(plan: Plan) -> Masks:
 
 def prepare_site(plan: Plan, features: Array, labels: npt.NDArray[np.int64]) -> PreparedRows:
     """A site's rows by class, clipped and on the lattice."""
-    if features.ndim != 2 or features.shape[1] != plan.mixing.width:
+    if features.ndim != 2 or features.shape[1] != plan.columns_read:
         raise InputError(
             "rows",
-            f"must have the plan's {plan.mixing.width} columns",
+            f"must have the plan's {plan.columns_read} columns",
             value=features.shape,
             fix="plan for these rows, or choose columns",
+        )
+    if plan.contribution is not None:
+        return prepare_contributions(
+            features, labels, plan.contribution, lattice_norm_bound=plan.lattice_norm_bound
         )
     return prepare_rows(
         features,

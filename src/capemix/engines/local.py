@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
 
 from capemix.data.rows import LabeledRows
 from capemix.errors import InputError
@@ -15,7 +19,7 @@ from capemix.zerosum.graph import PeerGraph
 from capemix.zerosum.masks import SiteKeys, deal_keys
 
 
-def run_local(
+def sum_local(
     plan: Plan,
     sites: Sequence[LabeledRows],
     *,
@@ -23,11 +27,10 @@ def run_local(
     progress: Callable[[int], None] | None = None,
     threads: int | None = None,
     before: Callable[[], None] | None = None,
-    reference: bool = True,
-) -> Release:
-    """Every site's share, added up and unmasked. ``progress`` counts rows over all sites;
-    ``before`` is called once the rows fit the plan, before anything is drawn from them;
-    ``reference`` asks for the guarantee's PLD figure."""
+) -> npt.NDArray[np.floating[Any]]:
+    """Every site's share, added up and unmasked: the noisy sums over the plan's divisor.
+    ``progress`` counts rows over all sites; ``before`` is called once the rows fit the plan, before
+    anything is drawn from them."""
     federation = plan.federation
     if len(sites) != federation.sites:
         raise InputError(
@@ -71,9 +74,25 @@ def run_local(
         coordinator.unmask({s: k.own for s, k in keys.items()}, {}, threads=threads)
         for one in keys.values():
             one.erase()
+    return coordinator.release_sums(divisor=plan.mixing.divisor, threads=threads)
+
+
+def run_local(
+    plan: Plan,
+    sites: Sequence[LabeledRows],
+    *,
+    source: Source | None = None,
+    progress: Callable[[int], None] | None = None,
+    threads: int | None = None,
+    before: Callable[[], None] | None = None,
+    reference: bool = True,
+) -> Release:
+    """The release of `sum_local`; ``reference`` asks for the guarantee's PLD figure."""
+    source = SystemSource() if source is None else source
+    means = sum_local(plan, sites, source=source, progress=progress, threads=threads, before=before)
     return Release.from_means(
         plan,
-        coordinator.release_sums(divisor=plan.mixing.divisor, threads=threads),
+        means,
         plan.guarantee(
             seeded=isinstance(source, SeededSource), one_process=True, reference=reference
         ),

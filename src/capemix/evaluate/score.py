@@ -15,9 +15,8 @@ import numpy.typing as npt
 from capemix.data.rows import LabeledRows
 from capemix.errors import InputError
 from capemix.evaluate.classifiers import Classifier, Progress
-from capemix.plan import normalise_from_json
 from capemix.prepare.rows import Preparation
-from capemix.prepare.steps import SiteZScore
+from capemix.prepare.steps import SiteZScore, normalise_from_json
 from capemix.private import Private
 
 

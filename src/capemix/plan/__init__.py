@@ -10,7 +10,6 @@ from capemix.plan.plan import (
     BudgetLine,
     NoiseLaw,
     Plan,
-    normalise_from_json,
 )
 from capemix.plan.recordwise import Projection, RecordPlan, make_record_plan
 
@@ -24,6 +23,5 @@ __all__ = [
     "RecordPlan",
     "make_plan",
     "make_record_plan",
-    "normalise_from_json",
     "plan_from_json",
 ]

@@ -16,8 +16,9 @@ from capemix.federation import (
     peers_for,
 )
 from capemix.guarantee import Guarantee
-from capemix.plan.plan import Accountant, BudgetLine, NoiseLaw, Plan, normalise_from_json
-from capemix.prepare.steps import Coverage, Normalise, PublicMap
+from capemix.plan.plan import Accountant, BudgetLine, NoiseLaw, Plan
+from capemix.prepare.moments import Contribution, contribution_from_json
+from capemix.prepare.steps import Coverage, Normalise, PublicMap, normalise_from_json
 from capemix.queries import Relation, Selection
 from capemix.synthesizers.mixing import Mixing, Pool, spread
 
@@ -80,6 +81,9 @@ def plan_from_json(found: dict[str, Any]) -> Plan:
             delta=found["delta"],
             noise=found["noise"],
             sizes=Coverage(found["sizes"]),
+            contribution=None
+            if found["contribution"] is None
+            else contribution_from_json(found["contribution"]),
         )
         same = plan.as_json() == found
     except InputError:
@@ -122,6 +126,7 @@ def make_plan(
     sizes: Coverage = Coverage.PUBLIC,
     earlier: Guarantee | None = None,
     looks: tuple[BudgetLine, ...] = (),
+    contribution: Contribution | None = None,
 ) -> Plan:
     """A plan with the defaults that go with the scheme and the accountant.
 
@@ -197,4 +202,5 @@ def make_plan(
         earlier=earlier,
         looks=looks,
         classes=classes or tuple(range(len(class_sizes))),
+        contribution=contribution,
     )

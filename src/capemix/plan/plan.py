@@ -22,8 +22,9 @@ from capemix.federation import (
     Scheme,
 )
 from capemix.guarantee import Guarantee
+from capemix.prepare.moments import Contribution, contribution_as_json
 from capemix.prepare.rows import LATTICE_STEP, MAX_LATTICE_NORM, Preparation
-from capemix.prepare.steps import ColumnMap, Coverage, Normalise, PublicMap, SiteZScore, Step
+from capemix.prepare.steps import Coverage, Normalise, Step, normalise_as_json
 from capemix.queries import Relation, Selection, SumQuery
 from capemix.randomness.tables import MAX_SIGMA
 from capemix.synthesizers.mixing import Mixing, Pool
@@ -82,6 +83,8 @@ class Plan:
     sizes: Coverage = Coverage.PUBLIC
     earlier: Guarantee | None = None
     looks: tuple[BudgetLine, ...] = ()
+    contribution: Contribution | None = None
+    """What a record adds, where it is not its row: then ``mixing`` has its groups and width."""
 
     def __post_init__(self) -> None:
         if not 0.0 < self.delta < 1.0:
@@ -90,12 +93,17 @@ class Plan:
             )
         if self.noise is not None and not (self.noise == 0 or 1e-100 < self.noise < 1e100):
             raise InputError("--noise", "must be 0 or more", value=self.noise, fix="give TAU")
-        if len(self.classes) != self.mixing.classes or len(set(self.classes)) != len(self.classes):
+        groups = self.mixing.classes if self.contribution is None else len(self.classes)
+        if len(self.classes) != groups or len(set(self.classes)) != len(self.classes):
             raise InputError(
                 "--class-sizes",
                 f"must be one for each of the {len(self.classes)} classes",
                 value=self.mixing.classes,
                 fix="give as many sizes as classes",
+            )
+        if self.contribution is not None and not self._fits(self.contribution):
+            raise InputError(
+                "the plan", "does not fit what a record is said to add", fix="propose it again"
             )
         if (self.sizes is Coverage.PAID or bool(self.looks)) != (self.earlier is not None):
             raise InputError(
@@ -197,6 +205,24 @@ class Plan:
     @property
     def query(self) -> SumQuery:
         return self.mixing.query(self.lattice_norm_bound)
+
+    @property
+    def columns_read(self) -> int:
+        """Columns that a site's rows must have."""
+        return self.mixing.width if self.contribution is None else self.contribution.frame.columns
+
+    def _fits(self, asked: Contribution) -> bool:
+        """Whether the sum is of what records add: once each, and no more than is counted."""
+        mixing = self.mixing
+        return (
+            (mixing.classes, mixing.width) == (asked.groups, asked.width)
+            and asked.bound <= mixing.clip * (1 + 1e-12)
+            and not mixing.label_noise
+            and mixing.pool is Pool.CLASS
+            and set(mixing.samples) == {1}
+            and set(mixing.pool_sizes) == {mixing.mixture}
+            and asked.frame.classes == len(self.classes)
+        )
 
     @property
     def site_deviation(self) -> float:
@@ -414,6 +440,9 @@ class Plan:
                 }
             ],
             "steps": steps_as_json(self.steps),
+            "contribution": None
+            if self.contribution is None
+            else contribution_as_json(self.contribution),
         }
 
 
@@ -430,25 +459,6 @@ def lattice_norm_bound(multiplier: float, columns: int) -> int:
         )
     fine = max(_SIGMA_AIM / multiplier, 32.0 * math.sqrt(columns))
     return max(1, math.floor(min(fine, MAX_LATTICE_NORM, MAX_SIGMA / multiplier)))
-
-
-def normalise_as_json(normalise: Normalise) -> dict[str, Any]:
-    if isinstance(normalise, SiteZScore):
-        return {"kind": "site-zscore"}
-    columns = isinstance(normalise, ColumnMap)
-    parts = {name: getattr(normalise, name) for name in ("shift", "scale", "low", "high")}
-    if columns:
-        parts = {name: list(values) for name, values in parts.items()}
-    return {"kind": "columns" if columns else "public", **parts}
-
-
-def normalise_from_json(found: dict[str, Any]) -> Normalise:
-    parts = {name: value for name, value in found.items() if name != "kind"}
-    if found["kind"] == "site-zscore":
-        return SiteZScore()
-    if found["kind"] == "columns":
-        return ColumnMap(**{name: tuple(values) for name, values in parts.items()})
-    return PublicMap(**parts)
 
 
 def steps_as_json(steps: tuple[Step, ...]) -> list[dict[str, str]]:

@@ -28,11 +28,10 @@ from capemix.plan.plan import (
     BudgetLine,
     NoiseLaw,
     lattice_norm_bound,
-    normalise_as_json,
     steps_as_json,
 )
 from capemix.prepare.rows import LATTICE_STEP, Preparation
-from capemix.prepare.steps import Coverage, PublicMap, Step
+from capemix.prepare.steps import Coverage, PublicMap, Step, normalise_as_json
 from capemix.queries import Relation
 from capemix.synthesizers.names import SynthesizerName
 

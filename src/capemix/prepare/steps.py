@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Any
 
 from capemix.errors import InputError
 
@@ -122,3 +123,22 @@ class SiteZScore:
 
 
 Normalise = PublicMap | ColumnMap | SiteZScore
+
+
+def normalise_as_json(normalise: Normalise) -> dict[str, Any]:
+    if isinstance(normalise, SiteZScore):
+        return {"kind": "site-zscore"}
+    columns = isinstance(normalise, ColumnMap)
+    parts = {name: getattr(normalise, name) for name in ("shift", "scale", "low", "high")}
+    if columns:
+        parts = {name: list(values) for name, values in parts.items()}
+    return {"kind": "columns" if columns else "public", **parts}
+
+
+def normalise_from_json(found: dict[str, Any]) -> Normalise:
+    parts = {name: value for name, value in found.items() if name != "kind"}
+    if found["kind"] == "site-zscore":
+        return SiteZScore()
+    if found["kind"] == "columns":
+        return ColumnMap(**{name: tuple(values) for name, values in parts.items()})
+    return PublicMap(**parts)

@@ -1,0 +1,170 @@
+"""Private sums asked for one after the other, each with a share of one budget.
+
+In each of them every record takes part once, and its noise is fixed before the first: so they
+compose as Gaussians do, although later ones use what earlier ones found. With multipliers m_i,
+    1/m^2 = sum_i 1/m_i^2,
+one Gaussian of multiplier m costs what they cost together. A round's share is its part of that sum.
+What is made of the noisy sums afterwards is post-processing.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from capemix.accounting import mint
+from capemix.accounting.calibration import smallest_noise
+from capemix.accounting.cost import Cost, sum_cost
+from capemix.federation import Federation, Scheme
+from capemix.guarantee import Guarantee
+from capemix.plan.making import make_plan
+from capemix.plan.plan import BudgetLine, Plan
+from capemix.queries import Relation
+
+
+@dataclass(frozen=True)
+class Round:
+    """A sum over records for each of ``groups``: ``width`` numbers, to which a record adds a vector
+    of norm ``bound`` at most, in one group. ``share`` is in parts of all the rounds' shares."""
+
+    name: str
+    reads: str
+    width: int
+    bound: float
+    share: float
+    groups: int = 1
+
+
+@dataclass(frozen=True)
+class Rounds:
+    """Planned rounds; ``multiplier`` is the noise of the one Gaussian that costs what they cost,
+    as the strongest view has it, over what a record adds."""
+
+    rounds: tuple[Round, ...]
+    federation: Federation
+    relation: Relation
+    delta: float
+    multiplier: float
+
+    def share(self, name: str) -> float:
+        """Its part of the budget, all of them being 1."""
+        return self._named(name).share / sum(one.share for one in self.rounds)
+
+    def plan(self, name: str, **asked: Any) -> Plan:
+        """The plan of one round, with its noise; ``asked`` goes to `make_plan`."""
+        one, federation = self._named(name), self.federation
+        averaged = federation.sites if federation.scheme is Scheme.CONVENTIONAL else 1
+        plan = make_plan(
+            width=one.width,
+            class_sizes=(averaged,) * one.groups,  # the constant of a rate of 1
+            samples=one.groups,
+            mixture=1,
+            clip=one.bound,
+            scheme=federation.scheme,
+            form="joint",
+            sites=federation.sites,
+            colluding=federation.colluding,
+            dropouts=federation.dropouts,
+            masks=federation.masks,
+            peers=federation.peers,
+            relation=self.relation,
+            delta=self.delta,
+            noise=1.0,
+            **asked,
+        )
+        each = plan.noised_sum()
+        own = self.multiplier / math.sqrt(self.share(name))
+        return plan.with_noise(own / each.view_multipliers[each.strongest])
+
+    @property
+    def plans(self) -> dict[str, Plan]:
+        """Every round's plan, by its name."""
+        return {one.name: self.plan(one.name) for one in self.rounds}
+
+    def noised(self, upto: int | None = None, since: int = 0) -> mint.NoisedSum:
+        """All of them, or some, as the one sum that costs what they cost."""
+        parts = [self.plan(one.name).noised_sum() for one in self.rounds[since:upto]]
+        if any(p.probability != 1.0 for part in parts for p in part.query.participation):
+            raise ValueError("Gaussians compose into one only where every record takes part")
+        first = parts[0]
+        sigmas = [part.site_sigma for part in parts if part.site_sigma is not None]
+        return replace(
+            first,
+            query=replace(
+                first.query,
+                name="rounds",
+                width=sum(math.prod(part.query.shape) for part in parts),
+                participation=first.query.participation[:1],
+            ),
+            view_multipliers={
+                view: sum(part.view_multipliers[view] ** -2 for part in parts) ** -0.5
+                for view in first.view_multipliers
+            },
+            site_sigma=min(sigmas) if sigmas else None,
+            graph_failure=sum(part.graph_failure for part in parts),
+        )
+
+    def epsilon(self, upto: int | None = None, since: int = 0) -> float:
+        """What they cost, or some of them, against the strongest view."""
+        noised = self.noised(upto, since)
+        strongest = noised.view_multipliers[noised.strongest]
+        return mint.sound_epsilon(noised, strongest, self.delta, self.relation)
+
+    def cost(self, relation: Relation | None = None) -> Cost:
+        """What they take from a budget."""
+        return sum_cost(self.noised(), self.delta, relation or self.relation)
+
+    def guarantee(
+        self, *, seeded: bool, assumptions: tuple[str, ...] = (), reference: bool = False
+    ) -> Guarantee:
+        return mint.mint_sound(
+            self.noised(),
+            unit=1.0,
+            delta=self.delta,
+            relation=self.relation,
+            adversary=self.federation.adversary,
+            seeded=seeded,
+            assumptions=assumptions,
+            reference=reference,
+        )
+
+    def lines(self, part: float = 1.0) -> tuple[BudgetLine, ...]:
+        """Their lines of the budget, of which they are ``part``."""
+
+        def bounded(epsilon: float) -> float | None:
+            return epsilon if math.isfinite(epsilon) else None
+
+        return tuple(
+            BudgetLine(
+                one.name,
+                one.reads,
+                one.bound,
+                part * self.share(one.name),
+                bounded(self.epsilon(place + 1, place)),
+                bounded(self.epsilon(place + 1)),
+            )
+            for place, one in enumerate(self.rounds)
+        )
+
+    def _named(self, name: str) -> Round:
+        return next(one for one in self.rounds if one.name == name)
+
+
+def plan_rounds(
+    rounds: Sequence[Round],
+    federation: Federation,
+    *,
+    epsilon: float,
+    delta: float,
+    relation: Relation,
+) -> Rounds:
+    """The rounds with the least noise that together cost ``epsilon``; none for an infinite one."""
+
+    def at(multiplier: float) -> Rounds:
+        return Rounds(tuple(rounds), federation, relation, delta, multiplier)
+
+    if math.isinf(epsilon):
+        return at(0.0)
+    return at(smallest_noise(lambda multiplier: at(multiplier).epsilon(), epsilon, start=8.0))
