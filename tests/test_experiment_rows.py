@@ -90,6 +90,10 @@ METHODS: dict[str, tuple[Setting, dict[str, Any]]] = {
         replace(BASE, method="conventional", sites=4, site_noise="sites"),
         {"scheme": "conventional", "site_noise": "sites"},
     ),
+    "conventional, a site by itself": (
+        replace(BASE, method="conventional", sites=4, accountant="sound", site_noise="own"),
+        {"scheme": "conventional", "site_noise": "sites", "selection": "poisson"},
+    ),
 }
 
 
@@ -113,6 +117,42 @@ def test_rows_with_noise_a_tenth_off_are_told_apart(name: str) -> None:
     theirs, _ = product_rows(setting, 0.3, **asked)
     off = training_rows(setting, 0.33, records(), 0)[0].numpy()
     assert distance(off, theirs, TRUE)[1] > SIGMAS
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_a_label_that_is_not_noised_is_the_class_even_of_an_empty_draw(name: str) -> None:
+    setting, asked = METHODS[name]
+    setting = replace(setting, mixture=1, labels_noised=False)
+    _, theirs = product_rows(setting, 0.3, label_noise=False, **asked)
+    _, ours = training_rows(setting, 0.3, records(), 0)
+    assert np.array_equal(theirs, TRUE)
+    assert np.array_equal(ours.numpy(), TRUE)
+    bare = training_rows(setting, 0.0, records(), 0)[0]
+    empty = float((bare == 0).all(1).float().mean())
+    poisson = setting.method == "joint" or setting.accountant == "sound"
+    pools = 4 if setting.method == "conventional" else 1
+    expected = (1 - pools / OWN) ** OWN if poisson else 0.0
+    assert empty == pytest.approx(expected, abs=SIGMAS * math.sqrt(0.25 / SAMPLES))
+
+
+def test_an_empty_draw_has_no_label_to_noise() -> None:
+    """Where labels are noised it is the noise alone that decodes: right once in ten."""
+    setting = replace(METHODS["joint"][0], mixture=1)
+    labels = training_rows(setting, 1e-3, records(), 0)[1].numpy()
+    empty = (1 - 1 / OWN) ** OWN
+    right = float((labels == TRUE).mean())
+    assert right == pytest.approx(1 - 0.9 * empty, abs=SIGMAS * math.sqrt(0.25 / SAMPLES))
+
+
+def test_test_images_are_normalised_by_the_training_images_and_clipped() -> None:
+    data = records()
+    far = Records(data.train, data.labels, 3.0 * data.test + 1.0, data.test_labels)
+    train, test = (t.double().numpy() for t in (far.train, far.test))
+    scores = (test - train.mean(0)) / train.std(0)
+    norms = np.linalg.norm(scores, axis=1, keepdims=True)
+    assert norms.min() < 4.0 < norms.max()
+    expected = scores / np.maximum(1.0, norms / 4.0)
+    assert far.test_rows(4.0).numpy() == pytest.approx(expected, abs=1e-4)
 
 
 def test_averages_are_not_central_mixtures() -> None:

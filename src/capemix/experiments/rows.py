@@ -129,7 +129,9 @@ def _class_by_class(
             mean += part @ mine
             count += part.sum(1, keepdim=True)
         rows.append(mean)
-        mixed.append(count * torch.eye(_CLASSES, device=count.device)[k])
+        # A label that is not noised is the class, whatever was drawn: an empty draw has it too.
+        weight = count if setting.labels_noised else torch.ones_like(count)
+        mixed.append(weight * torch.eye(_CLASSES, device=count.device)[k])
     return torch.cat(rows), torch.cat(mixed)
 
 
