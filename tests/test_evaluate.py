@@ -149,6 +149,18 @@ def test_what_a_model_does_not_have_is_one_sentence(
     assert ran.err.count("\n") == 1
 
 
+@pytest.mark.parametrize("option", ["--test", "--train"])
+def test_images_of_another_size_are_refused(
+    capemix: Capemix, digits_release: Path, tmp_path: Path, option: str
+) -> None:
+    """Their corner has pixels of the same names, and would be scored."""
+    others = bars(tmp_path / "others.npz", 40)
+    ran = capemix("evaluate", digits_release, option, others)
+    assert (ran.code, ran.out) == (2, "")
+    assert f"{option} must have images of the release's size, 8 x 8 (got 28 x 28)" in ran.err
+    assert ran.err.count("\n") == 1
+
+
 # -- the library -----------------------------------------------------------------------------------
 
 IDENTITY = Preparation(PublicMap(), 1e6)

@@ -20,7 +20,7 @@ from capemix.cli.splits import splits
 from capemix.errors import InputError
 
 if TYPE_CHECKING:
-    from capemix.data import Loaded
+    from capemix.data import LabeledRows, Loaded
     from capemix.guarantee import Guarantee
     from capemix.plan import Plan, RecordPlan
 
@@ -158,7 +158,7 @@ def evaluate(
     saved = read_release(release)
     column = saved.manifest["schema"]["label"]
     loaded = _load(test, _label_of(test, label, column))
-    tested = (loaded.test or loaded.train).columns(saved.rows.feature_names)
+    tested = _columns_of(loaded.test or loaded.train, saved.rows, "--test")
     preparation = preparation_of(saved.manifest["plan"])
     real_rows = loaded.train if loaded.test is not None else None
     if train is not None:
@@ -171,7 +171,7 @@ def evaluate(
         )
     real = None
     if compare and real_rows is not None:
-        real_rows = recoded(real_rows.columns(saved.rows.feature_names), saved.rows.classes)
+        real_rows = recoded(_columns_of(real_rows, saved.rows, "--train"), saved.rows.classes)
         with epoch_progress(f"{model} on real rows", quiet=json) as progress:
             real = train_and_test(real_rows, tested, preparation, model=chosen, progress=progress)
     classes = saved.rows.classes
@@ -267,6 +267,19 @@ def _label_of(data: str, given: str | None, released: str) -> str | None:
     if _is_dataset(data):
         return None
     return given or (None if data.lower().endswith(".npz") else released)
+
+
+def _columns_of(rows: LabeledRows, released: LabeledRows, option: str) -> LabeledRows:
+    """The release's columns, by name. Pixels of images of another size have such names too."""
+    if rows.image_shape and released.image_shape and rows.image_shape != released.image_shape:
+        size, found = ("{} x {}".format(*r.image_shape) for r in (released, rows) if r.image_shape)
+        raise InputError(
+            option,
+            f"must have images of the release's size, {size}",
+            value=found,
+            fix="give rows of the kind that was released",
+        )
+    return rows.columns(released.feature_names)
 
 
 def _load(data: str, label: str | None) -> Loaded:
