@@ -3,21 +3,23 @@
     python -m capemix.experiments.preparation --results docs/reproduction/preparation.csv
 
 Mixtures of FashionMNIST by one curator, without noise: the network is trained on mixtures prepared
-in one way or another, and asked for the classes of test images prepared in one way or another.
+in one way or another, and asked for the classes of test images prepared in one way or another. A
+stopped run goes on where it stopped.
 """
 
 from __future__ import annotations
 
 import argparse
-import csv
 import math
 from collections.abc import Iterator
+from itertools import product
 from pathlib import Path
 from typing import Final
 
 import torch
 
 from capemix.evaluate.many import Training, device_named, predict, train_many
+from capemix.experiments.results import append_line, whole_lines
 from capemix.experiments.rows import (
     Normalise,
     Records,
@@ -87,6 +89,23 @@ def accuracies(
             yield tested, mixture, 100.0 * float(hit)
 
 
+def complete(
+    path: Path, records: Records, seeds: int, training: Training, device: torch.device
+) -> Iterator[tuple[object, ...]]:
+    """Train what the file does not have yet; yields each line that it gets."""
+    keys = ("trained", "tested", "mixture", "seed")
+    known = {tuple(line[name] for name in keys) for line in whole_lines(path)}
+    for seed, trained in product(range(seeds), TRAINED):
+        asked = product((trained,), TESTED, map(str, MIXTURES), (str(seed),))
+        if known.issuperset(asked):
+            continue
+        for tested, mixture, hit in accuracies(records, trained, seed, training):
+            if (trained, tested, str(mixture), str(seed)) not in known:
+                line = (trained, tested, mixture, seed, f"{hit:.2f}", provenance_of(device))
+                append_line(path, HEADER, line)
+                yield line
+
+
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--results", type=Path, required=True)
@@ -95,17 +114,8 @@ def main() -> None:
     asked = parser.parse_args()
     device = device_named(asked.device)
     records = Records.load("fashion-mnist", device)
-    asked.results.parent.mkdir(parents=True, exist_ok=True)
-    with asked.results.open("w", newline="") as file:
-        writer = csv.writer(file, lineterminator="\n")
-        writer.writerow(HEADER)
-        for seed in range(asked.seeds):
-            for trained in TRAINED:
-                for tested, mixture, hit in accuracies(records, trained, seed, Training()):
-                    line = (trained, tested, mixture, seed, f"{hit:.2f}", provenance_of(device))
-                    writer.writerow(line)
-                    file.flush()
-                    print(*line[:5], flush=True)
+    for line in complete(asked.results, records, asked.seeds, Training(), device):
+        print(*line[:5], flush=True)
 
 
 if __name__ == "__main__":

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -51,34 +51,38 @@ class Results:
     def __init__(self, path: Path) -> None:
         self._path = path
         self._known: set[tuple[str, ...]] = set()
-        if path.exists():
-            keys = len(COLUMNS) + 1 + len(_TRAINING)
-            for row in _lines(path):
-                self._known.add(tuple(row[name] for name in _HEADER[:keys]))
+        keys = len(COLUMNS) + 1 + len(_TRAINING)
+        for row in whole_lines(path):
+            self._known.add(tuple(row[name] for name in _HEADER[:keys]))
 
     def has(self, setting: Setting, seed: int, training: Training) -> bool:
         return _key(setting, seed, training) in self._known
 
     def add(self, result: Result) -> None:
-        self._path.parent.mkdir(parents=True, exist_ok=True)
-        _drop_cut_line(self._path)
-        with self._path.open("a", newline="") as file:
-            writer = csv.writer(file, lineterminator="\n")
-            if not file.tell():
-                writer.writerow(_HEADER)
-            writer.writerow(result.line())
-            file.flush()
-            os.fsync(file.fileno())
+        append_line(self._path, _HEADER, result.line())
         self._known.add(_key(result.setting, result.seed, result.training))
 
     def rows(self) -> Iterator[tuple[Setting, dict[str, str]]]:
-        for row in _lines(self._path) if self._path.exists() else ():
+        for row in whole_lines(self._path):
             yield Setting.from_text(row), row
 
 
-def _lines(path: Path) -> Iterator[dict[str, str]]:
-    # A line that was cut off when a run was stopped is as good as none.
-    whole, _, _ = path.read_text().rpartition("\n")
+def append_line(path: Path, header: Sequence[str], line: Sequence[object]) -> None:
+    """Under ``header`` where there is no file yet, and on the disk when this returns."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    _drop_cut_line(path)
+    with path.open("a", newline="") as file:
+        writer = csv.writer(file, lineterminator="\n")
+        if not file.tell():
+            writer.writerow(header)
+        writer.writerow(line)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def whole_lines(path: Path) -> Iterator[dict[str, str]]:
+    """A line that was cut off when a run was stopped is as good as none, and so is no file."""
+    whole, _, _ = path.read_text().rpartition("\n") if path.exists() else ("", "", "")
     for row in csv.DictReader(whole.splitlines()):
         if None not in row and None not in row.values() and row["provenance"]:
             yield row

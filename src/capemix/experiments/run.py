@@ -41,28 +41,27 @@ def run_cells(
     *,
     until: float = float("inf"),
     at_once: int = 64,
+    test_every: int = 1,
     progress: Progress = lambda _done, _of, _text: None,
 ) -> int:
     """Train a model for every cell that has no result yet; stops at ``time.monotonic() > until``.
 
-    Returns how many cells are left.
+    ``test_every`` is the distance between the test images that are asked about. Returns how many
+    cells are left.
     """
     waiting = [cell for cell in dict.fromkeys(cells) if not results.has(*cell, training)]
     provenance = provenance_of(device)
     done = 0
     pace = 0.0
-    records: dict[str, Records] = {}
+    records = _loaded(waiting, device)  # what is missing is said before any work is announced
     progress(0, len(waiting), f"{len(waiting)} of {len(cells)} models to train")
     for group in _groups(waiting, device, at_once):
         dataset, samples, clip = _kind(group[0])
         if time.monotonic() + pace * samples * len(group) > until:
             return len(waiting) - done
-        if dataset not in records:
-            check_memory(group[0][0], device)
-            records[dataset] = Records.load(dataset, device)
         started = time.monotonic()
         try:
-            accuracies = _train(group, noise_of, records[dataset], clip, training)
+            accuracies = _train(group, noise_of, records[dataset], clip, training, test_every)
         except torch.OutOfMemoryError:
             raise InputError(
                 "--device",
@@ -90,6 +89,16 @@ def run_cells(
     return 0
 
 
+def _loaded(cells: Sequence[Cell], device: torch.device) -> dict[str, Records]:
+    """The datasets of the cells, where there is the memory for the first cell of each."""
+    records: dict[str, Records] = {}
+    for setting, _ in cells:
+        if setting.dataset not in records:
+            check_memory(setting, device)
+            records[setting.dataset] = Records.load(setting.dataset, device)
+    return records
+
+
 def _kind(cell: Cell) -> tuple[str, int, float]:
     """Cells of one kind have the same test rows and the same number of training rows."""
     return cell[0].dataset, cell[0].samples, cell[0].clip
@@ -112,14 +121,15 @@ def _train(
     records: Records,
     clip: float,
     training: Training,
+    test_every: int,
 ) -> list[float]:
     made = [training_rows(setting, noise_of(setting), records, seed) for setting, seed in group]
     rows = torch.stack([rows for rows, _ in made])
     labels = torch.stack([labels for _, labels in made])
     del made
     cnns = train_many(rows, labels, [seed for _, seed in group], training)
-    predicted = predict(cnns, records.test_rows(clip))
-    hits = (predicted == records.test_labels).float().mean(1)
+    predicted = predict(cnns, records.test_rows(clip)[::test_every])
+    hits = (predicted == records.test_labels[::test_every]).float().mean(1)
     return [100.0 * float(hit) for hit in hits]
 
 

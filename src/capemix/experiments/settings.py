@@ -129,7 +129,8 @@ def table2(datasets: tuple[str, ...] = DATASETS) -> Iterator[Setting]:
 
 
 def sound(datasets: tuple[str, ...] = DATASETS) -> Iterator[Setting]:
-    """The same mixtures at a true epsilon of 10: ten sites, of which three may collude."""
+    """The same mixtures with the sound accountant's noise for 10: a record added or removed, ten
+    sites, of which three may collude."""
     for dataset, samples, mixture in product(datasets, (60_000, 6_000), MIXTURES):
         yield Setting(
             dataset,
