@@ -103,6 +103,10 @@ def table2(runs: Runs, cells: Iterable[Printed]) -> list[Compared]:
     return [Compared(cell, found(cell)) for cell in cells]
 
 
+def pick(cells: Iterable[Compared], **wanted: str) -> list[Compared]:
+    return [c for c in cells if all(getattr(c.paper, name) == wanted[name] for name in wanted)]
+
+
 def within(cells: Iterable[Compared]) -> tuple[int, int]:
     """How many cells are near the paper's, of how many that have both numbers."""
     both = [cell for cell in cells if cell.difference is not None]

@@ -14,10 +14,11 @@ from matplotlib.colors import TwoSlopeNorm
 
 from capemix.report import compare, of_cost, of_grid
 from capemix.report.cells import Printed, Row, Runs, Sample
-from capemix.report.compare import NEAR, Compared
+from capemix.report.compare import NEAR, Compared, pick
 from capemix.report.markdown import NAMES
-from capemix.report.of_privacy import at_true_ten
-from capemix.report.of_tables import EPSILONS, MIXTURES, SITES, pick
+from capemix.report.of_privacy import at_sound_ten
+from capemix.report.of_sites import SITES
+from capemix.report.of_tables import EPSILONS, MIXTURES
 from capemix.report.style import GREY, OURS, STYLE, THEIRS, THIRD
 
 _BUDGET: Final = {"inf": "ε = ∞", "20": "ε = 20", "10": "ε = 10"}
@@ -88,7 +89,7 @@ def _table1(runs: Runs, cells: Sequence[Printed], dataset: str) -> Any:
     figure, axes = plt.subplots(1, 3, figsize=(10.5, 5.4), layout="constrained", sharey=True)
     normal, written = compare.table1(runs, cells), compare.table1(runs, cells, "algorithm1")
     panels = (
-        ("Panel (a) against mixtures of l rows", pick(normal, dataset=dataset, panel="a")),
+        ("Panel (a) against central (∞), joint form", pick(normal, dataset=dataset, panel="a")),
         ("Panel (a) against Algorithm 1 as written", pick(written, dataset=dataset, panel="a")),
         ("Panel (b) against averages", pick(normal, dataset=dataset, panel="b")),
     )
@@ -131,19 +132,20 @@ def _heat(axis: Any, rows: Sequence[Sequence[Compared]]) -> Any:
 def _figure2(runs: Runs, cells: Sequence[Printed]) -> Any:
     figure, axes = plt.subplots(1, 2, figsize=(9.5, 3.8), layout="constrained", sharey=True)
     colours = dict(zip(EPSILONS, (OURS, THIRD, THEIRS), strict=True))
+    aside = dict(zip(EPSILONS, (1.0, 0.96, 1.04), strict=True))  # bars do not hide each other
     for axis, (dataset, name) in zip(axes, NAMES.items(), strict=True):
         for epsilon in EPSILONS:
             for scheme, line in (("joint", "-"), ("conventional", "--")):
                 found = [compare.of_scheme(runs, scheme, dataset, s, 4, epsilon) for s in SITES]
                 label = f"{scheme}, {_BUDGET[epsilon]}"
                 style = {"color": colours[epsilon], "ls": line, "marker": "o", "ms": 3}
-                _line(axis, SITES, found, label=label, **style)
+                _line(axis, [aside[epsilon] * s for s in SITES], found, label=label, **style)
         for scheme, marker in ((compare.CAPE, "x"), ("Conv", "+")):
             printed = [c for c in cells if c.dataset == dataset and c.method.startswith(scheme)]
             said = "CAPE" if scheme == compare.CAPE else "conventional"
             for epsilon in EPSILONS:
                 part = [c for c in printed if c.epsilon == epsilon]
-                xs = [int(c.sites) * (1.03 if epsilon == "10" else 1.0) for c in part]
+                xs = [aside[epsilon] * int(c.sites) for c in part]
                 ys = [c.accuracy for c in part]
                 axis.plot(xs, ys, marker, color=colours[epsilon], ms=8, mew=1.4, zorder=5)
             if printed:
@@ -162,11 +164,11 @@ def _sound(runs: Runs, cells: Sequence[Printed]) -> Any:
     every = compare.table1(runs, cells)
     for axis, (dataset, name) in zip(axes, NAMES.items(), strict=True):
         for samples, line in (("60000", "-"), ("6000", "--")):
-            found = [at_true_ten(runs, dataset, mixture, samples) for mixture in MIXTURES]
-            label = f"true ε = 10, T = {samples}"
+            found = [at_sound_ten(runs, dataset, mixture, samples) for mixture in MIXTURES]
+            label = f"sound noise for 10, T = {samples}"
             _line(axis, xs, found, color=OURS, ls=line, marker="o", ms=3, label=label)
         part = pick(every, dataset=dataset, panel="a", epsilon="10")
-        label = "Theorem 1's noise for ε = 10"
+        label = "Theorem 1's noise for 10"
         _line(axis, xs, [c.ours for c in part], color=THEIRS, marker="o", ms=3, label=label)
         paper = [c.paper.accuracy for c in part]
         axis.plot(
@@ -209,20 +211,18 @@ def _complexity(rows: Sequence[Row]) -> Any:
     for axis, (varied, letter) in zip(axes, of_cost.SIZES.items(), strict=True):
         part = [row for row in rows if row["varied"] == varied]
         xs = [float(row[varied]) for row in part]
+        slopes: list[str] = []
         for measure, colour, label in (
             ("mixing_seconds", OURS, "mixing and noise"),
             ("mask_seconds", THEIRS, "masks between sites"),
         ):
             ys = [float(row[measure]) for row in part]
-            slope = of_cost.exponent(rows, varied, measure)
-            axis.plot(
-                xs, ys, "o-", color=colour, ms=3, lw=1.4, label=f"{label}: {letter}^{slope:.2f}"
-            )
+            axis.plot(xs, ys, "o-", color=colour, ms=3, lw=1.4, label=label)
+            slopes.append(f"{letter}^{of_cost.exponent(rows, varied, measure):.2f}")
         axis.set(xscale="log", yscale="log", xlabel=letter)
+        axis.set_title("mixing {}, masks {}".format(*slopes), fontsize=9)
         axis.set_xticks(xs, [f"{x:g}" for x in xs])
         axis.minorticks_off()
-        axis.legend(fontsize=7.5, loc="upper left")
-    low, high = axes[0].get_ylim()
-    axes[0].set_ylim(low, high * 6)
     axes[0].set_ylabel("CPU seconds")
+    _legend(axes[0], figure, loc="outside lower center", ncols=2)
     return figure

@@ -38,6 +38,10 @@ def of(near: int, both: int) -> str:
     return f"{near} of {both}"
 
 
+def budget(epsilon: str) -> str:
+    return "infinity" if epsilon == "inf" else epsilon
+
+
 def seeds(cells: Iterable[Sample | None]) -> str:
     """How many seeds the cells that are there have."""
     found = sorted({cell.seeds for cell in cells if cell is not None})

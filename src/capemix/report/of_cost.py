@@ -81,7 +81,8 @@ def trainer(rows: Sequence[Row]) -> str:
     text = f"""## The trainer
 
 Every cell is a network trained for 100 epochs on 60,000 rows. Many train side by side, in one CUDA
-graph and with the convolution block fused; the same rows and seeds on one H200:
+graph and with the convolution block fused; the same rows and seeds on one H200 (`python -m
+capemix.experiments.trainer`):
 
 {table(("how", "models at once", "seconds a model", "times the loop's speed"), body)}
 
