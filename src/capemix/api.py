@@ -18,9 +18,10 @@ from capemix.errors import InputError
 from capemix.federation import Scheme
 from capemix.ledger import Ledger, Lineage
 from capemix.looks import plan_looks
-from capemix.plan import Accountant, Plan, RecordPlan, make_plan, make_record_plan
+from capemix.moments import release_moments
+from capemix.plan import Accountant, MomentsPlan, Plan, RecordPlan, make_plan, make_record_plan
 from capemix.prepare.steps import Coverage, PublicMap
-from capemix.queries import Selection
+from capemix.queries import Relation, Selection
 from capemix.randomness.source import SeededSource, Source, SystemSource
 from capemix.release import Release
 from capemix.synthesizers.mixing import Pool
@@ -161,7 +162,9 @@ class Synthesizer:
     def _map(self, width: int) -> dict[str, Any]:
         """How rows are normalised and clipped, in the words of `release_of`."""
         if self.public_range is not None:
-            clip = 0.5 * math.sqrt(width) if self.clip is None else self.clip
+            clip = self.clip
+            if clip is None and SynthesizerName.named(self.method) is not SynthesizerName.MOMENTS:
+                clip = 0.5 * math.sqrt(width)
             return {"normalise": PublicMap.of_range(*self.public_range), "clip": clip}
         if SynthesizerName.named(self.method).recordwise:
             return {"normalise": None, "clip": 1.0 if self.clip is None else self.clip}
@@ -243,6 +246,10 @@ def release_of(
         return synthesize(
             alone.calibrate(epsilon), sites, source=source, progress=progress, **counted
         )
+    if kind is SynthesizerName.MOMENTS:
+        return _release_of_moments(
+            sites, epsilon, delta, class_sizes, source, budget, progress, **asked
+        )
     if projection is not None:
         raise InputError(
             "--projection",
@@ -321,3 +328,91 @@ def release_of(
                 asked["clip"] = found.clip
     plan = make_plan(class_sizes=class_sizes, delta=delta, **asked)
     return synthesize(plan.calibrate(epsilon), sites, source=source, progress=progress, **counted)
+
+
+def _release_of_moments(
+    sites: Sequence[LabeledRows],
+    epsilon: float,
+    delta: float,
+    class_sizes: tuple[int, ...] | None,
+    source: Source,
+    budget: Lineage | None,
+    progress: Callable[[int], None] | None,
+    *,
+    normalise: Any = None,
+    samples: int | None = None,
+    relation: Relation | str | None = None,
+    **asked: Any,
+) -> Release:
+    """Ranges are looked at first if they are not declared; then the rounds take what is left."""
+    for name, value in asked.items():
+        if name not in _WHO and value is not None:
+            raise InputError(
+                f"--{name.replace('_', '-')}",
+                "has no meaning for moments",
+                value=value,
+                fix="leave it out",
+            )
+    first = sites[0]
+    form = make_plan(  # who takes part, by the same rules as for mixtures
+        width=1,
+        class_sizes=(1,),
+        samples=1,
+        mixture=1,
+        sites=len(sites),
+        delta=delta,
+        relation=relation,
+        **{name: asked[name] for name in _WHO if name in asked},
+    )
+    plan = MomentsPlan(
+        width=first.width,
+        classes=first.classes,
+        normalise=PublicMap() if normalise in (None, PAID) else normalise,
+        federation=form.federation,
+        relation=form.relation,
+        delta=delta,
+        samples=samples,
+        class_sizes=class_sizes,
+    )
+    looks = None
+    if normalise == PAID and not math.isinf(epsilon):
+        looks = plan_looks(
+            first.width,
+            len(first.classes),
+            plan.federation,
+            columns=True,
+            epsilon=epsilon * LOOK_SHARE,
+            delta=delta * LOOK_SHARE,
+            relation=plan.relation,
+            class_sizes=class_sizes,
+            clip=1.0,  # the rounds find their own
+        )
+        epsilon, delta = epsilon * (1 - LOOK_SHARE), delta * (1 - LOOK_SHARE)
+        plan = replace(plan, delta=delta)
+    plan = plan.calibrate(epsilon)
+    costs = [one.cost(budget.relation) for one in (looks, plan) if one] if budget else []
+    if budget is not None:
+        budget.check(*costs)
+    if looks is not None:
+
+        def charge_looks() -> None:
+            if budget is not None:
+                budget.charge(", ".join(looks.plans), costs[0], preliminary=True)
+
+        found = looks.take(sites, source, charge_looks)
+        plan = replace(
+            plan,
+            normalise=found.normalise or plan.normalise,
+            class_sizes=found.class_sizes,
+            earlier=looks.guarantee(seeded=isinstance(source, SeededSource)),
+            looks=looks.lines(LOOK_SHARE),
+        )
+
+    def charge() -> None:
+        if budget is not None:
+            budget.charge("release", costs[-1])
+
+    return release_moments(plan, sites, source=source, before=charge, progress=progress)
+
+
+_WHO: Final = ("scheme", "form", "colluding", "dropouts", "masks", "peers")

@@ -18,7 +18,7 @@ import numpy.typing as npt
 from capemix.data.rows import LabeledRows
 from capemix.errors import InputError
 from capemix.guarantee import Guarantee
-from capemix.plan import Plan, RecordPlan
+from capemix.plan import MomentsPlan, Plan, RecordPlan
 from capemix.prepare.rows import denormalise_rows
 from capemix.prepare.steps import SiteZScore
 from capemix.private import Json, public_text
@@ -37,7 +37,7 @@ class Release:
 
     features: npt.NDArray[np.floating[Any]]
     labels: npt.NDArray[np.int64]
-    plan: Plan | RecordPlan
+    plan: Plan | RecordPlan | MomentsPlan
     guarantee: Guarantee
     feature_names: tuple[str, ...]
     label_name: str

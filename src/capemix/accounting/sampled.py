@@ -21,6 +21,7 @@ from itertools import combinations, permutations
 import numpy as np
 from numpy.typing import NDArray
 
+from capemix.accounting.gaussian import gaussian_epsilon
 from capemix.accounting.theorem1 import binomial_rdp, without_replacement_rdp
 from capemix.errors import InputError
 from capemix.queries import Participation, Relation, Selection
@@ -276,6 +277,12 @@ def epsilon_pld(
         return 0.0
     if noise_multiplier == 0:
         return math.inf
+    if all(group.selected >= group.among for group in groups):
+        # No draw is left to chance: one Gaussian, moved by as much as a record can, once a draw.
+        # A replacement moves it furthest within a group, from one end to the other.
+        ends = 2.0 if relation is Relation.REPLACE_ONE else 1.0
+        moved = ends * math.sqrt(max(group.draws for group in groups))
+        return gaussian_epsilon(noise_multiplier / moved, delta)
     interval = 3.2e-2 * max(1.0, 0.1 / noise_multiplier**2)
     before = after = math.inf
     while before == math.inf or (interval > 1e-6 and before - after > 1e-3 * after):

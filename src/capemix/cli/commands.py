@@ -22,7 +22,7 @@ from capemix.errors import InputError
 if TYPE_CHECKING:
     from capemix.data import LabeledRows, Loaded
     from capemix.guarantee import Guarantee
-    from capemix.plan import Plan, RecordPlan
+    from capemix.plan import MomentsPlan, Plan, RecordPlan
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -288,9 +288,9 @@ def _load(data: str, label: str | None) -> Loaded:
     return open_data(data, label)
 
 
-def _account_of(plan: Plan | RecordPlan, guarantee: Guarantee) -> dict[str, Any]:
+def _account_of(plan: Plan | RecordPlan | MomentsPlan, guarantee: Guarantee) -> dict[str, Any]:
     """What `calibrate`, `account` and `synth` print."""
-    from capemix.plan import RecordPlan
+    from capemix.plan import MomentsPlan, Plan, RecordPlan
 
     found: dict[str, Any] = {
         "epsilon": guarantee.epsilon,
@@ -309,6 +309,8 @@ def _account_of(plan: Plan | RecordPlan, guarantee: Guarantee) -> dict[str, Any]
             "view": guarantee.view,
             "views": guarantee.as_json()["views"],
         }
+    if isinstance(plan, MomentsPlan):
+        found["synthesizer"] = "moments"
     found["scheme"] = str(plan.federation.scheme)
     if guarantee.accountant == "sound":
         found["epsilon_pld"] = guarantee.epsilon_pld
@@ -318,8 +320,9 @@ def _account_of(plan: Plan | RecordPlan, guarantee: Guarantee) -> dict[str, Any]
             "colluding": guarantee.adversary.colluding,
             "dropouts": guarantee.adversary.dropouts,
             "honest": guarantee.adversary.honest,
-            "site_noise": plan.site_noise,
         }
+        if isinstance(plan, Plan):
+            found["site_noise"] = plan.site_noise
     if plan.federation.scheme == "cape":
         found["price"] = guarantee.adversary.price
     found["view"] = guarantee.view

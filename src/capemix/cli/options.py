@@ -32,7 +32,7 @@ SelectionName = Literal["poisson", "fixed-size"]
 RelationName = Literal["add-or-remove-one", "replace-one"]
 LawName = Literal["discrete", "rounded", "gaussian"]
 NormaliseName = Literal["public", "site-zscore"]
-SynthesizerName = Literal["mixing", "dp-mix", "random-projection", "local-perturbation"]
+SynthesizerName = Literal["mixing", "moments", "dp-mix", "random-projection", "local-perturbation"]
 EngineName = Literal["deployment", "simulation"]
 ModelName = Literal["logreg", "forest", "cnn"]
 DeviceName = Literal["cpu", "cuda"]
@@ -43,7 +43,10 @@ Mixture = Annotated[int, typer.Option(help="L: rows mixed into one synthetic row
 Samples = Annotated[int, typer.Option(help="T: synthetic rows, over all classes.")]
 Synthesizer = Annotated[
     SynthesizerName,
-    typer.Option(help="Mixing by class (DP-CDA), or a baseline that it is compared with."),
+    typer.Option(
+        help="Mixing by class (DP-CDA); moments (a Gaussian for each class, for tables); or a "
+        "baseline that they are compared with."
+    ),
 ]
 Projection = Annotated[
     int | None,
@@ -310,6 +313,9 @@ class Method:
             kept = ("delta", "clip", "normalise", *typed)
             asked = {name: asked[name] for name in asked if name in kept}
             sizes = None if table.class_sizes is None else sizes
+        if self.synthesizer == "moments":  # as above
+            kept = ("delta", "normalise", "scheme", "colluding", "dropouts", "masks", "peers")
+            asked = {name: asked[name] for name in asked if name in (*kept, "relation", *typed)}
         return asked | {
             "class_sizes": sizes,
             "synthesizer": self.synthesizer,
@@ -448,6 +454,13 @@ def declared_plan(
         known = ("synthesizer", "records", "classes", "features", "epsilon", "noise", "json")
         asked = {name: context.params[name] for name in given(context) if name not in known}
         return make_record_plan(synthesizer, width=features, classes=tuple(range(classes)), **asked)
+    if synthesizer == "moments":
+        raise InputError(
+            "--synthesizer",
+            "has rounds of its own that are calibrated with the rows at hand",
+            value=synthesizer,
+            fix="use capemix synth",
+        )
     if projection is not None:
         raise InputError(
             "--projection",

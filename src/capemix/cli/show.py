@@ -16,7 +16,7 @@ from rich.table import Table
 from capemix.evaluate import Comparison, Score
 from capemix.federation import Scheme
 from capemix.guarantee import Status
-from capemix.plan import Accountant, Plan
+from capemix.plan import Accountant, MomentsPlan, Plan, RecordPlan
 from capemix.private import PRIVATE
 from capemix.release import Release
 
@@ -103,7 +103,10 @@ def print_release(release: Release, folder: Path) -> None:
         table.add_row("", f"PLD reference {guarantee.epsilon_pld:.4g} (continuous Gaussian)")
     for name, cost in guarantee.views.items():
         table.add_row(f"{name} view", f"epsilon {_number(cost.epsilon)}")
-    if adversary.sites > 1 and isinstance(plan, Plan) and plan.accountant is Accountant.SOUND:
+    counted = isinstance(plan, MomentsPlan) or (
+        isinstance(plan, Plan) and plan.accountant is Accountant.SOUND
+    )
+    if adversary.sites > 1 and counted and not isinstance(plan, RecordPlan):
         table.add_row(
             "against",
             f"the server with {adversary.colluding} of {adversary.sites} sites colluding,"
@@ -114,13 +117,16 @@ def print_release(release: Release, folder: Path) -> None:
                 "price", f"{adversary.price:.3g} times the variance, for trusting nobody (S/h)"
             )
         table.add_row("", "simulated: all sites ran in this one process")
-    on = f"row of norm {plan.preparation.clip:.3g} ({guarantee.arithmetic})"
     if isinstance(plan, Plan):
         on = (
-            f"mixture of {plan.mixing.mixture} rows of norm {plan.mixing.clip:.3g}"
+            f"on a mixture of {plan.mixing.mixture} rows of norm {plan.mixing.clip:.3g}"
             f" (each site adds {_number(plan.site_noise)}; {guarantee.arithmetic})"
         )
-    table.add_row("noise", f"{_number(plan.noise)} on a {on}")
+    elif isinstance(plan, MomentsPlan):
+        on = f"times what a record adds, over all rounds ({guarantee.arithmetic})"
+    else:
+        on = f"on a row of norm {plan.preparation.clip:.3g} ({guarantee.arithmetic})"
+    table.add_row("noise", f"{_number(plan.noise)} {on}")
     for step in plan.steps:
         table.add_row(step.name, f"{step.says} [{step.coverage}]", style=None)
     table.add_row("rows", f"{len(release)} synthetic rows, {len(plan.classes)} classes")

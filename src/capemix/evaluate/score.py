@@ -83,7 +83,12 @@ class Comparison:
 
 def preparation_of(plan: dict[str, Any]) -> Preparation:
     """The preparation that a manifest's plan describes."""
-    return Preparation(normalise_from_json(plan["normalise"]), plan["clip"])
+    clip = plan["clip"] if plan["clip"] is not None else _NOT_CLIPPED
+    return Preparation(normalise_from_json(plan["normalise"]), clip)
+
+
+_NOT_CLIPPED = 1e30
+"""Rows drawn from moments were never clipped: nor are those that they are compared with."""
 
 
 def train_and_test(

@@ -1,9 +1,11 @@
 """What is asked, frozen: `Plan`, and how plans are made: `make_plan`, `plan_from_json`; and
-`RecordPlan`, `make_record_plan`, where every record is released by itself."""
+`RecordPlan`, `make_record_plan`, where every record is released by itself; and `MomentsPlan`, of
+rounds of moments."""
 
 from __future__ import annotations
 
 from capemix.plan.making import make_plan, plan_from_json
+from capemix.plan.moments import MomentsPlan
 from capemix.plan.plan import (
     ARITHMETIC,
     Accountant,
@@ -17,6 +19,7 @@ __all__ = [
     "ARITHMETIC",
     "Accountant",
     "BudgetLine",
+    "MomentsPlan",
     "NoiseLaw",
     "Plan",
     "Projection",

@@ -10,7 +10,7 @@ What is made of the noisy sums afterwards is post-processing.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -99,7 +99,7 @@ class Rounds:
                 participation=first.query.participation[:1],
             ),
             view_multipliers={
-                view: sum(part.view_multipliers[view] ** -2 for part in parts) ** -0.5
+                view: _as_one(part.view_multipliers[view] for part in parts)
                 for view in first.view_multipliers
             },
             site_sigma=min(sigmas) if sigmas else None,
@@ -117,7 +117,11 @@ class Rounds:
         return sum_cost(self.noised(), self.delta, relation or self.relation)
 
     def guarantee(
-        self, *, seeded: bool, assumptions: tuple[str, ...] = (), reference: bool = False
+        self,
+        *,
+        seeded: bool,
+        assumptions: tuple[str, ...] = (),
+        earlier: Guarantee | None = None,
     ) -> Guarantee:
         return mint.mint_sound(
             self.noised(),
@@ -127,7 +131,8 @@ class Rounds:
             adversary=self.federation.adversary,
             seeded=seeded,
             assumptions=assumptions,
-            reference=reference,
+            earlier=earlier,
+            reference=False,
         )
 
     def lines(self, part: float = 1.0) -> tuple[BudgetLine, ...]:
@@ -150,6 +155,12 @@ class Rounds:
 
     def _named(self, name: str) -> Round:
         return next(one for one in self.rounds if one.name == name)
+
+
+def _as_one(multipliers: Iterable[float]) -> float:
+    """m with 1/m^2 = sum_i 1/m_i^2; 0 where one has no noise."""
+    found = list(multipliers)
+    return sum(m**-2 for m in found) ** -0.5 if min(found) > 0.0 else 0.0
 
 
 def plan_rounds(

@@ -72,13 +72,14 @@ class Frame:
 
     def vectors(self, features: npt.NDArray[Any], labels: npt.NDArray[np.int64]) -> Real:
         rows = finite_rows(normalise_rows(features, self.normalise))
-        if self.centre is not None:
-            rows -= self.centre[0] if len(self.centre) == 1 else self.centre[labels]
-        if self.basis is not None:
-            rows = rows @ self.basis
-        if self.scale is not None:
-            rows *= self.scale
-        return rows
+        with np.errstate(over="ignore", invalid="ignore"):
+            if self.centre is not None:
+                rows -= self.centre[0] if len(self.centre) == 1 else self.centre[labels]
+            if self.basis is not None:
+                rows = rows @ self.basis
+            if self.scale is not None:
+                rows *= self.scale
+        return finite_rows(rows)
 
 
 def finite_rows(rows: Real) -> Real:
@@ -154,7 +155,8 @@ class Moments:
         each = self.points.shape[1]
         for k, points in enumerate(self.points):
             mine = labels == k
-            near = (points**2).sum(1) - 2.0 * vectors[mine] @ points.T
+            with np.errstate(over="ignore", invalid="ignore"):
+                near = (points**2).sum(1) - 2.0 * vectors[mine] @ points.T
             out[mine] = k * each + near.argmin(axis=1)
         return out
 
@@ -218,7 +220,8 @@ class NormHistogram:
         _group: npt.NDArray[np.int64],
     ) -> Real:
         v = self.frame.vectors(features, labels)
-        norms = np.sqrt(np.einsum("ij,ij->i", v, v) / v.shape[1])
+        with np.errstate(over="ignore"):
+            norms = np.sqrt(np.einsum("ij,ij->i", v, v) / v.shape[1])
         place = np.minimum(np.searchsorted(NORMS, norms), len(NORMS) - 1)
         return np.asarray(np.eye(len(NORMS))[place])
 

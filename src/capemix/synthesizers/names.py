@@ -9,6 +9,7 @@ from capemix.errors import InputError
 
 class SynthesizerName(StrEnum):
     MIXING = "mixing"  # DP-CDA: Saha, Tonoy, Imtiaz 2024
+    MOMENTS = "moments"  # a Gaussian for each class, from private sums
     DP_MIX = "dp-mix"  # Lee, Kim, Lee, Suh, Ramchandran 2019
     RANDOM_PROJECTION = "random-projection"  # DPPro: Xu, Ren, Zhang, Qin, Ren 2017
     LOCAL_PERTURBATION = "local-perturbation"  # Agrawal, Srikant 2000

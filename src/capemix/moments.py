@@ -1,0 +1,202 @@
+"""The rounds of a `MomentsPlan` carried out: noisy sums, what they say, and rows drawn from it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from capemix.data.rows import LabeledRows
+from capemix.engines.local import sum_local
+from capemix.plan.moments import (
+    CENTRE,
+    CENTRES,
+    NORMS_OF,
+    SIZES,
+    SPREAD,
+    SPREADS,
+    MomentsPlan,
+)
+from capemix.plan.rounds import Rounds
+from capemix.prepare.moments import Contribution, Frame, Moments, NormHistogram
+from capemix.prepare.rows import denormalise_rows, normalise_rows
+from capemix.randomness.gaussian import add_gaussian
+from capemix.randomness.source import SeededSource, Source
+from capemix.release import Release
+from capemix.synthesizers.moments import (
+    CLIPPED_AT,
+    ClassGaussians,
+    clamped_rows,
+    cleaned_spread,
+    own_spread,
+    shrunk_centres,
+    tuned_rank,
+    wigner_edge,
+)
+
+Real = npt.NDArray[np.float64]
+
+SumOf = Callable[[str, Contribution], Real]
+"""The noisy sums, groups by width, of a round by its name."""
+
+
+def release_moments(
+    plan: MomentsPlan,
+    sites: Sequence[LabeledRows],
+    *,
+    source: Source,
+    before: Callable[[], None] | None = None,
+    progress: Callable[[int], None] | None = None,
+) -> Release:
+    """Carry out a calibrated plan on the sites' rows. ``before`` is called once, before anything is
+    drawn."""
+    if before is not None:
+        before()
+    taken = _Taking(plan, sites, source, progress)
+    found = taken.moments()
+    plan = replace(plan, rank=taken.rank)
+    rows, labels = drawn_rows(plan, found, source.child("rows"))
+    schema = sites[0]
+    return Release(
+        features=rows.astype(np.float32 if schema.image_shape else np.float64, copy=False),
+        labels=labels,
+        plan=plan,
+        guarantee=plan.guarantee(seeded=isinstance(source, SeededSource), one_process=True),
+        feature_names=schema.feature_names,
+        label_name=schema.label_name,
+        image_shape=schema.image_shape,
+    )
+
+
+class _Taking:
+    """One round after the other; each is planned with what the ones before it found."""
+
+    def __init__(
+        self,
+        plan: MomentsPlan,
+        sites: Sequence[LabeledRows],
+        source: Source,
+        progress: Callable[[int], None] | None,
+    ) -> None:
+        self._plan, self._sites, self._source = plan, sites, source
+        self._progress = progress
+        self._rounds = plan.rounds(0)
+        self.rank = 0
+        self._frame = Frame(plan.normalise, plan.width, len(plan.classes))
+
+    def moments(self) -> ClassGaussians:
+        sizes = self._sizes()
+        records = float(sizes.sum())
+        self._choose_rank(records)
+        centre = self._mean(CENTRE, self._frame, by_class=False)[0] / records
+        about = self._framed(centre=centre[None, :])
+        offsets, deviation = self._mean_and_noise(CENTRES, about)
+        offsets = shrunk_centres(offsets / sizes[:, None], (deviation / sizes) ** 2)
+        centres = centre + offsets
+        within = self._framed(centre=centres)
+        spread, deviation = self._second(SPREAD, within, by_class=False)
+        edge = wigner_edge(deviation / records, self._plan.width)
+        variances, directions = cleaned_spread(spread[0] / records, edge)
+        spreads = np.repeat(((directions * variances) @ directions.T)[None], len(sizes), axis=0)
+        if self.rank:
+            spreads += self._own_spreads(centres, sizes, variances, directions)
+        return ClassGaussians(sizes, centres, spreads)
+
+    def _sizes(self) -> Real:
+        declared = self._plan.class_sizes
+        if declared is not None:
+            return np.array(declared, dtype=np.float64)
+        asked = Moments(self._frame, 1.0, (1.0, 0.0, 0.0))
+        return np.maximum(asked.counts(self._sum(SIZES, asked)), 1.0)
+
+    def _choose_rank(self, records: float) -> None:
+        widest: Rounds = self._plan.rounds(self._plan.most_rank)
+        multiplier = widest.multiplier / math.sqrt(widest.share(SPREADS))
+        self.rank = tuned_rank(records, len(self._plan.classes), self._plan.most_rank, multiplier)
+        self._rounds = self._plan.rounds(self.rank)
+
+    def _own_spreads(self, centres: Real, sizes: Real, variances: Real, directions: Real) -> Real:
+        """What each class's spread has beyond everybody's, in the largest directions."""
+        basis, scale = directions[:, -self.rank :], variances[-self.rank :] ** -0.5
+        frame = self._framed(centre=centres, basis=basis, scale=scale)
+        seconds, deviation = self._second(SPREADS, frame, by_class=True)
+        # Clipping took the same part of everybody's length: what is left of 1, on average.
+        unit = float(np.trace(seconds.sum(axis=0))) / float(sizes.sum()) / self.rank
+        unit = max(unit, 1e-6)
+        out = []
+        for second, size in zip(seconds, sizes, strict=True):
+            edge = wigner_edge(deviation / size / unit, self.rank)
+            own = own_spread(second / size / unit, edge) - np.eye(self.rank)
+            back = basis / scale
+            out.append(back @ own @ back.T)
+        return np.stack(out)
+
+    def _framed(self, **parts: Any) -> Frame:
+        return Frame(self._plan.normalise, self._plan.width, len(self._plan.classes), **parts)
+
+    def _clip(self, name: str, frame: Frame) -> float:
+        asked = NormHistogram(frame)
+        found = asked.quantile(self._sum(NORMS_OF.format(name), asked), CLIPPED_AT)
+        return max(found, 1e-6)
+
+    def _mean(self, name: str, frame: Frame, *, by_class: bool) -> Real:
+        return self._totals(name, frame, by_class)[0]
+
+    def _mean_and_noise(self, name: str, frame: Frame) -> tuple[Real, float]:
+        return self._totals(name, frame, by_class=True)
+
+    def _totals(self, name: str, frame: Frame, by_class: bool) -> tuple[Real, float]:
+        """Sums of the clipped vectors, and the deviation of the noise on each number."""
+        asked = Moments(frame, self._clip(name, frame), (0.0, 1.0, 0.0), by_class)
+        return asked.totals(self._sum(name, asked)), self._deviation(name) * asked.clip
+
+    def _second(self, name: str, frame: Frame, *, by_class: bool) -> tuple[Real, float]:
+        """Sums of their squares, and the deviation of the noise on the diagonal."""
+        asked = Moments(frame, self._clip(name, frame), (0.0, 0.0, 1.0), by_class)
+        return asked.seconds(self._sum(name, asked)), self._deviation(name) * asked.clip**2
+
+    def _sum(self, name: str, asked: Contribution) -> Real:
+        plan = self._rounds.plan(name, classes=self._plan.classes, contribution=asked)
+        source = self._source.child("round", name)
+        sums = sum_local(plan, self._sites, source=source)
+        if self._progress is not None:
+            self._progress(1)
+        return np.asarray(sums, dtype=np.float64) * plan.mixing.sites_averaged
+
+    def _deviation(self, name: str) -> float:
+        plan = self._rounds.plan(name)
+        return float(plan.noise or 0.0) * plan.mixing.sites_averaged
+
+
+def drawn_rows(
+    plan: MomentsPlan, found: ClassGaussians, source: Source
+) -> tuple[Real, npt.NDArray[np.int64]]:
+    """Rows in the data's own units, with their labels: post-processing."""
+    total = float(found.sizes.sum())
+    wanted = plan.samples if plan.samples is not None else round(total)
+    low, high = _range(plan)
+    rows, labels = [], []
+    for k, size in enumerate(found.sizes):
+        count = max(1, round(wanted * float(size) / total))
+        # Enough to match centre and variances after clamping, though fewer may be kept.
+        normals = np.zeros((max(count, 2_000), plan.width))
+        add_gaussian(normals.reshape(-1), 1.0, source.stream("normals", k))
+        rows.append(clamped_rows(found.centres[k], found.spreads[k], normals, low, high)[:count])
+        labels.append(np.full(count, k, dtype=np.int64))
+    together = np.vstack(rows)
+    denormalise_rows(together, plan.normalise)
+    return together, np.concatenate(labels)
+
+
+def _range(plan: MomentsPlan) -> tuple[Real | float, Real | float]:
+    """The declared or paid range, in normalised units."""
+    how = plan.normalise
+    if how.low is None or how.high is None:
+        return -np.inf, np.inf
+    ends = np.stack([np.broadcast_to(how.low, plan.width), np.broadcast_to(how.high, plan.width)])
+    low, high = normalise_rows(ends, how)
+    return low, high

@@ -1,0 +1,105 @@
+"""Rows drawn from a Gaussian for each class, whose centre and spread come from private sums.
+
+The sums asked for, in this order (each about what the one before found):
+    class sizes; the centre of all rows; the classes' centres; the spread within classes, one for
+    all; and in its ``rank`` largest directions, each class's own spread;
+and before each of the last four a histogram of norms, by whose median rows are clipped.
+Everything below is post-processing: it knows the law of the noise in its inputs, and takes for
+signal only what exceeds it.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+
+Real = npt.NDArray[np.float64]
+
+CLIPPED_AT: Final = 0.5
+"""Rows are clipped at the median of their norms: half of them lose length, and noise halves."""
+
+_LEAST: Final = 1e-4
+"""Of a variance, in units of the normalised range."""
+
+
+@dataclass(frozen=True, eq=False)
+class ClassGaussians:
+    """What is drawn from, in normalised units: for each class its size, centre and spread."""
+
+    sizes: Real
+    centres: Real
+    spreads: Real
+
+    def __repr__(self) -> str:
+        return f"ClassGaussians(classes={len(self.sizes)}, columns={self.centres.shape[1]})"
+
+
+def tuned_rank(records: float, classes: int, columns: int, noise_multiplier: float) -> int:
+    """How many directions of a class's own spread stand out of their noise; 0 if fewer than 4.
+
+    In r directions scaled to variance 1 a record's vector has a norm of about sqrt(r), so the
+    noise matrix of n/K records has its largest eigenvalue at
+        2 r^(3/2) m / (n/K),   m the round's noise multiplier.
+    The rank is the largest at which that is no more than the variance, 1. Only public numbers
+    enter: declared or paid ones.
+    """
+    each = records / classes / (2.0 * max(noise_multiplier, 1e-9))
+    rank = min(columns, math.floor(each ** (2.0 / 3.0)))
+    return rank if rank >= 4 else 0
+
+
+def shrunk_centres(centres: Real, variances: Real) -> Real:
+    """Class centres (about the centre of all) with noise of ``variances``, a number a class: each
+    coordinate shrunk by its part of signal, as Wiener's filter does."""
+    between = np.maximum((centres**2).mean(axis=0) - variances.mean(), 0.0)
+    whole = between[None, :] + variances[:, None]
+    return np.asarray(centres * (between[None, :] / np.maximum(whole, 1e-300)))
+
+
+def wigner_edge(deviation: float, size: int) -> float:
+    """The largest eigenvalue of symmetric noise: ``deviation`` on the diagonal, 1/sqrt(2) of it
+    off the diagonal."""
+    return deviation * math.sqrt(2.0 * size)
+
+
+def cleaned_spread(spread: Real, edge: float) -> tuple[Real, Real]:
+    """Variances and directions of a noisy covariance: what exceeds the noise's edge freed of what
+    noise adds to it, (w + sqrt(w^2 - edge^2)) / 2 (Benaych-Georges, Nadakuditi 2011); the rest of
+    the trace spread evenly over the rest of the directions. Ascending."""
+    found, directions = np.linalg.eigh(spread)
+    clear = found > edge
+    freed = np.where(clear, (found + np.sqrt(np.maximum(found**2 - edge**2, 0.0))) / 2, 0.0)
+    rest = max(float(np.trace(spread)) - float(freed.sum()), 0.0) / max(1, int((~clear).sum()))
+    return np.maximum(np.where(clear, freed, rest), _LEAST), directions
+
+
+def own_spread(spread: Real, edge: float) -> Real:
+    """A class's covariance in units in which all classes' is 1: its difference from 1, as far as it
+    exceeds the noise (the shrinkage that is best in Frobenius norm, sqrt(w^2 - edge^2))."""
+    found, directions = np.linalg.eigh(spread - np.eye(len(spread)))
+    kept = np.sign(found) * np.sqrt(np.maximum(found**2 - edge**2, 0.0))
+    return np.asarray((directions * np.maximum(1.0 + kept, 0.1)) @ directions.T)
+
+
+def clamped_rows(
+    centre: Real, spread: Real, normals: Real, low: Real | float, high: Real | float
+) -> Real:
+    """Rows of one class: ``normals`` turned to ``spread``, moved and stretched so that after being
+    clamped to the range they still have the centre and the variances asked for."""
+    found, directions = np.linalg.eigh(spread)
+    rows = normals @ (directions * np.sqrt(np.maximum(found, 0.0))).T
+    if not np.isfinite(np.asarray(high) - np.asarray(low)).all():
+        return np.asarray(centre + rows)
+    margin = 0.002 * (np.asarray(high) - np.asarray(low))
+    aim, variance = np.clip(centre, low + margin, high - margin), np.diag(spread)
+    shift, stretch = aim.copy(), np.ones_like(aim)
+    for _ in range(30):
+        tried = np.clip(shift + stretch * rows, low, high)
+        shift += aim - tried.mean(axis=0)
+        ratio = np.sqrt(variance / np.maximum(tried.var(axis=0), 1e-12))
+        stretch = np.clip(stretch * ratio, 0.3, 3.0)
+    return np.asarray(np.clip(shift + stretch * rows, low, high))

@@ -1,0 +1,524 @@
+"""Rows from private moments: what a record adds is bounded, its noise is the one accounted for, and
+what is made of the sums knows noise from signal."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
+from scipy import stats
+
+import capemix.moments
+from capemix.accounting.gaussian import gaussian_epsilon
+from capemix.accounting.sampled import epsilon_pld
+from capemix.api import Synthesizer, release_of
+from capemix.data import LabeledRows, load_dataset, partition
+from capemix.engines.local import sum_local
+from capemix.errors import BudgetError, InputError
+from capemix.evaluate import train_and_test
+from capemix.federation import Federation, Scheme
+from capemix.ledger import Ledger
+from capemix.ledger.filter import Limit
+from capemix.plan import MomentsPlan, plan_from_json
+from capemix.plan.moments import CENTRES, MOST_RANK, OWN_SHARES, SHARES, SIZES, SPREAD, SPREADS
+from capemix.plan.rounds import Round, Rounds, plan_rounds
+from capemix.prepare.moments import (
+    Frame,
+    Moments,
+    NormHistogram,
+    array_as_json,
+    array_from_json,
+    prepare_contributions,
+    square,
+    upper,
+)
+from capemix.prepare.rows import Preparation
+from capemix.prepare.steps import ColumnMap, PublicMap
+from capemix.queries import Participation, Relation
+from capemix.randomness.source import SeededSource, SystemSource
+from capemix.synthesizers.moments import (
+    clamped_rows,
+    cleaned_spread,
+    own_spread,
+    shrunk_centres,
+    tuned_rank,
+    wigner_edge,
+)
+from conftest import Capemix
+
+Real = npt.NDArray[np.float64]
+
+ANYTHING = hnp.arrays(
+    np.float64,
+    (6, 3),
+    elements=st.floats(allow_nan=True, allow_infinity=True, width=64),
+)
+FEDERATION = Federation(Scheme.CAPE, sites=4, colluding=1)
+
+
+def digits() -> tuple[LabeledRows, LabeledRows]:
+    return load_dataset("digits")
+
+
+def a_plan(rows: LabeledRows, federation: Federation | None = None, **asked: Any) -> MomentsPlan:
+    return MomentsPlan(
+        width=rows.width,
+        classes=rows.classes,
+        normalise=PublicMap.of_range(0, 16),
+        federation=federation or Federation(Scheme.CENTRAL),
+        relation=Relation.ADD_REMOVE,
+        delta=1e-5,
+        **asked,
+    )
+
+
+# -- what a record adds ----------------------------------------------------------------------------
+
+
+@settings(max_examples=60, deadline=None, derandomize=True)
+@given(
+    rows=ANYTHING,
+    clip=st.floats(1e-3, 1e3),
+    weights=st.tuples(*[st.sampled_from([0.0, 0.3, 1.0])] * 3).filter(any),
+    lattice=st.sampled_from([None, 5, 1000, 32_767]),
+    points=st.booleans(),
+)
+def test_no_record_adds_more_than_is_counted(
+    rows: Real,
+    clip: float,
+    weights: tuple[float, float, float],
+    lattice: int | None,
+    points: bool,
+) -> None:
+    labels = np.array([0, 1, 0, 1, 1, 0])
+    rng = np.random.default_rng(0)
+    frame = Frame(
+        PublicMap(), 3, 2, centre=rng.normal(size=(2, 3)), basis=rng.normal(size=(3, 2)),
+        scale=np.array([0.1, 30.0]),
+    )  # fmt: skip
+    near = rng.normal(size=(2, 4, 2)) if points else None
+    for asked in (Moments(frame, clip, weights, points=near), NormHistogram(frame)):
+        made = prepare_contributions(rows, labels, asked, lattice_norm_bound=lattice)
+        assert sum(map(len, made.by_class)) == len(rows)  # each record in one group, once
+        bound = asked.bound if lattice is None else float(lattice)
+        for part in made.by_class:
+            assert part.shape[1] == asked.width
+            assert np.isfinite(part).all()
+            norms = np.sqrt((part.astype(np.float64) ** 2).sum(axis=1))
+            assert (norms <= bound * (1 + 1e-12)).all()
+
+
+def test_a_triangle_has_the_length_of_its_square_and_comes_back() -> None:
+    v = np.random.default_rng(1).normal(size=(5, 7))
+    triangles = upper(v)
+    assert np.allclose(np.linalg.norm(triangles, axis=1), (v**2).sum(axis=1))
+    assert np.allclose(square(triangles, 7), v[:, :, None] * v[:, None, :])
+
+
+def test_sums_give_back_counts_means_and_squares() -> None:
+    rng = np.random.default_rng(2)
+    rows, labels = rng.normal(size=(300, 4)), rng.integers(0, 3, 300)
+    asked = Moments(Frame(PublicMap(), 4, 3), 100.0, (0.5, 1.0, 2.0))
+    made = prepare_contributions(rows, labels, asked, lattice_norm_bound=None)
+    sums = np.stack([part.sum(axis=0) for part in made.by_class])
+    for k in range(3):
+        mine = rows[labels == k]
+        assert asked.counts(sums)[k] == pytest.approx(len(mine))
+        assert np.allclose(asked.totals(sums)[k], mine.sum(axis=0))
+        assert np.allclose(asked.seconds(sums)[k], mine.T @ mine)
+
+
+def test_records_go_to_their_classs_nearest_point_and_lie_about_it() -> None:
+    points = np.array([[[0.0], [10.0]], [[5.0], [20.0]]])
+    asked = Moments(Frame(PublicMap(), 1, 2), 3.0, (1.0, 1.0, 0.0), points=points)
+    rows, labels = np.array([[1.0], [9.0], [9.0], [21.0]]), np.array([0, 0, 1, 1])
+    made = prepare_contributions(rows, labels, asked, lattice_norm_bound=None)
+    assert [len(part) for part in made.by_class] == [1, 1, 1, 1]
+    about = [3.0 * part[0, 1] for part in made.by_class]
+    assert about == pytest.approx([1.0, -1.0, 3.0, 1.0])  # the third is clipped from 4 to 3
+
+
+def test_the_norm_below_which_half_of_the_records_lie() -> None:
+    rng = np.random.default_rng(3)
+    rows = rng.normal(size=(20_000, 9)) * rng.uniform(0.1, 3.0, (20_000, 1))
+    asked = NormHistogram(Frame(PublicMap(), 9, 1))
+    made = prepare_contributions(
+        rows, np.zeros(len(rows), dtype=np.int64), asked, lattice_norm_bound=None
+    )
+    sums = made.by_class[0].sum(axis=0, keepdims=True)
+    norms = np.linalg.norm(rows, axis=1)
+    for part in (0.25, 0.5, 0.9):
+        assert asked.quantile(sums, part) == pytest.approx(np.quantile(norms, part), rel=0.05)
+    assert asked.quantile(-np.ones_like(sums), 0.5) == 3.0  # nothing but noise
+
+
+# -- noise and cost --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("federation", [Federation(Scheme.CENTRAL), FEDERATION])
+def test_rounds_cost_together_what_was_asked_and_alone_less(federation: Federation) -> None:
+    rows, _ = digits()
+    plan = a_plan(rows, federation).calibrate(1.5)
+    for rank in (0, 7, MOST_RANK):
+        rounds = plan.rounds(rank)
+        assert rounds.epsilon() <= 1.5
+        lines = rounds.lines()
+        assert sum(line.share for line in lines) == pytest.approx(1.0)
+        composed = [line.epsilon_composed or 0.0 for line in lines]
+        assert composed == sorted(composed)
+        assert composed[-1] == pytest.approx(1.5, rel=1e-3)
+        assert all((line.epsilon_alone or 0.0) < 1.5 for line in lines)
+    assert plan.guarantee().epsilon == pytest.approx(1.5, rel=1e-3)
+
+
+def test_the_choice_of_rank_leaves_the_total_and_the_first_round_as_they_are() -> None:
+    assert sum(SHARES.values()) == pytest.approx(1.0) == sum(OWN_SHARES.values())
+    assert SHARES[SIZES] == OWN_SHARES[SIZES]
+    rows, _ = digits()
+    plan = a_plan(rows, FEDERATION).calibrate(1.0)
+    noise = {plan.rounds(rank).plan(SIZES).noise for rank in (0, 4, MOST_RANK)}
+    assert len(noise) == 1
+
+
+def test_rounds_compose_as_one_gaussian() -> None:
+    """Without sites nothing is on top: Rényi accounting is a little above the exact figure."""
+    rounds = [Round("a", "", 3, 1.0, 0.25), Round("b", "", 5, 2.0, 0.75, groups=4)]
+    found = plan_rounds(
+        rounds, Federation(Scheme.CENTRAL), epsilon=2.0, delta=1e-6, relation=Relation.ADD_REMOVE
+    )
+    multipliers = [found.plan(name).noise_multiplier for name in "ab"]
+    together = sum(m**-2 for m in multipliers) ** -0.5
+    assert together == pytest.approx(found.multiplier)
+    exact = gaussian_epsilon(together, 1e-6)
+    assert exact <= 2.0 < 1.2 * exact
+    assert multipliers[0] / multipliers[1] == pytest.approx(math.sqrt(3.0))
+
+
+@pytest.mark.parametrize("relation", list(Relation))
+def test_draws_that_leave_nothing_to_chance_cost_what_a_gaussian_costs(relation: Relation) -> None:
+    """The closed form, against the loss distribution of draws that are all but certain."""
+    sure = [Participation(3, 10**6, 10**6), Participation(2, 10**6, 10**6)]
+    nearly = [replace(one, selected=10**6 - 1) for one in sure]
+    exact, close = (epsilon_pld(given, 2.0, 1e-5, relation) for given in (sure, nearly))
+    assert exact is not None
+    assert exact == pytest.approx(close, rel=5e-3)
+    ends = 2.0 if relation is Relation.REPLACE_ONE else 1.0
+    assert exact == gaussian_epsilon(2.0 / ends / math.sqrt(3.0), 1e-5)
+
+
+@pytest.mark.parametrize("name", [SIZES, CENTRES, SPREAD])
+def test_the_noise_of_a_round_has_the_scale_that_is_accounted(name: str) -> None:
+    """Four sites, one colluding: what the others leave on the sum, over what a record can add."""
+    rows, _ = digits()
+    rounds = a_plan(rows, FEDERATION).calibrate(1.0).rounds(0)
+    nothing = rows.take(np.zeros(len(rows), dtype=bool))
+    frame = Frame(PublicMap.of_range(0, 16), rows.width, len(rows.classes))
+    asked = {
+        SIZES: Moments(frame, 1.0, (1.0, 0.0, 0.0)),
+        CENTRES: Moments(frame, 2.0, (0.0, 1.0, 0.0)),
+        SPREAD: Moments(frame, 2.0, (0.0, 0.0, 1.0), by_class=False),
+    }[name]
+    plan = rounds.plan(name, classes=rows.classes, contribution=asked)
+    size = math.prod(plan.query.shape)
+    noise = np.concatenate(
+        [
+            sum_local(plan, [nothing] * 4, source=SeededSource(seed)).reshape(-1)
+            for seed in range(math.ceil(4000 / size))
+        ]
+    )
+    honest = noise * math.sqrt(3 / 4)
+    accounted = rounds.multiplier / math.sqrt(rounds.share(name))
+
+    def p_value(scale: float) -> float:
+        found = float((honest**2).sum() / scale**2)
+        return 2 * min(stats.chi2.cdf(found, len(honest)), stats.chi2.sf(found, len(honest)))
+
+    assert p_value(accounted) > 1e-4
+    assert p_value(accounted * 1.1) < 1e-9
+    assert p_value(accounted / 1.1) < 1e-9
+
+
+def test_a_plan_of_a_sum_comes_back_from_a_message_and_adds_no_more_than_it_says() -> None:
+    rows, _ = digits()
+    rounds = a_plan(rows, FEDERATION).calibrate(1.0).rounds(5)
+    rng = np.random.default_rng(0)
+    frame = Frame(
+        ColumnMap((0.0,) * 64, (1.0,) * 64, (0.0,) * 64, (16.0,) * 64), 64, 10,
+        centre=rng.normal(size=(10, 64)), basis=rng.normal(size=(64, 5)), scale=np.ones(5),
+    )  # fmt: skip
+    asked = Moments(frame, 2.0, (0.0, 0.0, 1.0))
+    plan = rounds.plan(SPREADS, classes=rows.classes, contribution=asked)
+    again = plan_from_json(plan.as_json())
+    assert again.as_json() == plan.as_json()
+    one, two = (
+        sum_local(each, [rows] * 4, source=SeededSource(1)).tobytes() for each in (plan, again)
+    )
+    assert one == two
+    longer = replace(asked, weights=(0.0, 0.0, 1.1))
+    with pytest.raises(InputError, match="does not fit what a record is said to add"):
+        rounds.plan(SPREADS, classes=rows.classes, contribution=longer)
+    wide = plan.as_json() | {"samples": [2] * 10}
+    with pytest.raises(InputError):
+        plan_from_json(wide)
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [
+        {"shape": [2], "f8": "AAAA"},
+        {"shape": [-1], "f8": ""},
+        {"shape": [1 << 40], "f8": ""},
+        {"shape": "2", "f8": ""},
+        {"f8": ""},
+        [1.0],
+        array_as_json(np.array([np.nan])),
+    ],
+)
+def test_arrays_that_were_not_written_by_us_are_refused(bad: Any) -> None:
+    with pytest.raises(InputError, match="cannot be read back"):
+        array_from_json(bad)
+
+
+# -- what is made of the sums ----------------------------------------------------------------------
+
+
+def wigner(size: int, deviation: float, seed: int) -> Real:
+    half = np.random.default_rng(seed).normal(size=(size, size)) * deviation / 2
+    return np.asarray(half + half.T)  # deviation / sqrt(2) off the diagonal, deviation on it
+
+
+def test_noise_has_its_largest_eigenvalue_at_the_edge() -> None:
+    for size in (100, 300):
+        largest = [np.linalg.eigvalsh(wigner(size, 0.3, s))[-1] for s in range(20)]
+        assert np.mean(largest) == pytest.approx(wigner_edge(0.3, size), rel=0.05)
+
+
+def test_directions_that_stand_out_keep_their_variance_and_noise_is_evened_out() -> None:
+    size, edge = 80, wigner_edge(0.02, 80)
+    true = np.diag(np.r_[np.full(76, 0.05), 1.0, 2.0, 4.0, 8.0])
+    found, directions = cleaned_spread(true + wigner(size, 0.02, 1), edge)
+    assert found[-4:] == pytest.approx([1.0, 2.0, 4.0, 8.0], rel=0.1)
+    assert np.ptp(found[:60]) < 1e-9  # what is below the edge is told apart by nobody
+    assert found.sum() == pytest.approx(np.trace(true), rel=0.1)
+    assert abs(directions[-1, -1]) > 0.99
+    raw = np.linalg.eigvalsh(true + wigner(size, 0.02, 1))
+    assert raw[0] < 0 < found[0]
+
+
+def test_a_class_of_nothing_but_noise_has_everybodys_spread() -> None:
+    edge = wigner_edge(0.05, 40)
+    noise = wigner(40, 0.05, 2)
+    assert np.abs(own_spread(np.eye(40) + noise, 1.1 * edge) - np.eye(40)).max() < 1e-9
+    own = np.eye(40)
+    own[0, 0] = 5.0
+    assert own_spread(own + noise, edge)[0, 0] == pytest.approx(5.0, rel=0.1)
+    assert np.linalg.eigvalsh(own_spread(-own, edge))[0] > 0
+
+
+def test_centres_are_shrunk_as_far_as_noise_reaches() -> None:
+    rng = np.random.default_rng(4)
+    true = np.zeros((50, 2))
+    true[:, 0] = rng.normal(size=50)
+    noisy = true + 0.5 * rng.normal(size=true.shape)
+    found = shrunk_centres(noisy, np.full(50, 0.25))
+    assert ((found - true) ** 2).mean() < 0.7 * ((noisy - true) ** 2).mean()
+    assert np.abs(found[:, 1]).max() < 0.5 * np.abs(noisy[:, 1]).max()
+    assert np.array_equal(shrunk_centres(noisy, np.zeros(50)), noisy)
+
+
+def test_clamped_rows_keep_their_centre_and_variance() -> None:
+    rng = np.random.default_rng(5)
+    spread = 0.3 * np.array([[1.0, 0.5], [0.5, 1.0]])
+    centre = np.array([-0.6, 0.2])
+    rows = clamped_rows(centre, spread, rng.normal(size=(20_000, 2)), -1.0, 1.0)
+    assert rows.min() >= -1.0
+    assert rows.max() <= 1.0
+    assert rows.mean(axis=0) == pytest.approx(centre, abs=0.01)
+    assert rows.var(axis=0) == pytest.approx([0.3, 0.3], rel=0.05)
+    assert np.corrcoef(rows.T)[0, 1] > 0.35
+    plain = np.clip(centre + rng.normal(size=(20_000, 2)) * math.sqrt(0.3), -1.0, 1.0)
+    assert abs(plain.mean(axis=0)[0] - centre[0]) > 0.03  # what clamping alone would do
+
+
+@pytest.mark.parametrize(
+    ("records", "classes", "columns", "multiplier", "rank"),
+    [
+        (1257, 10, 64, 1.07, 15),  # digits at epsilon 10
+        (1257, 10, 64, 8.1, 0),  # at 1: no direction of a class stands out
+        (398, 2, 30, 1.07, 20),  # breast cancer at 10
+        (60_000, 10, 64, 8.1, 51),
+        (10**9, 2, 30, 1e-3, 30),
+    ],
+)
+def test_the_rank_is_that_of_what_stands_out(
+    records: int, classes: int, columns: int, multiplier: float, rank: int
+) -> None:
+    assert tuned_rank(records, classes, columns, multiplier) == rank
+    if rank:
+        edge = 2 * rank**1.5 * multiplier / (records / classes)
+        assert edge <= 1.0
+        assert rank == columns or 2 * (rank + 1) ** 1.5 * multiplier / (records / classes) > 1.0
+
+
+# -- releases --------------------------------------------------------------------------------------
+
+
+def class_means(rows: Real, labels: npt.NDArray[np.int64], classes: int) -> Real:
+    return np.stack([rows[labels == k].mean(axis=0) for k in range(classes)])
+
+
+def released(sites: Any, epsilon: float, seed: int, **asked: Any) -> Any:
+    return release_of(
+        sites, epsilon=epsilon, source=SeededSource(seed), synthesizer="moments",
+        normalise=PublicMap.of_range(0, 16), **asked,
+    )  # fmt: skip
+
+
+def test_with_a_large_budget_rows_have_the_datas_moments() -> None:
+    train, _ = digits()
+    # Not clipped at the median, nothing would be missing: as it is, length is lost.
+    release = released(train, 1e4, 0, samples=20_000)
+    ours = class_means(release.features, release.labels, 10)
+    true = class_means(train.features, train.labels, 10)
+    assert np.corrcoef(ours.ravel(), true.ravel())[0, 1] > 0.99
+    assert np.abs(ours - true).mean() < 0.6  # of a range of 16
+    assert release.features.min() >= 0
+    assert release.features.max() <= 16
+
+
+@pytest.mark.parametrize("split", ["stratified", "dirichlet"])
+def test_sites_find_what_one_curator_finds(split: str) -> None:
+    """Ten sites, any split: the same means within the noise, which is S/h in variance."""
+    train, _ = digits()
+    parts = partition(train, 10, split, seed=3, alpha=0.1)
+    one = [released(train, 10.0, seed, samples=4000) for seed in range(4)]
+    ten = [released(parts, 10.0, seed, samples=4000, scheme="cape") for seed in range(4)]
+    means = [
+        np.stack([class_means(r.features, r.labels, 10) for r in found]) for found in (one, ten)
+    ]
+    apart = means[0].mean(axis=0) - means[1].mean(axis=0)
+    noise = math.sqrt(
+        (means[0].var(axis=0, ddof=1).mean() + means[1].var(axis=0, ddof=1).mean()) / 4
+    )
+    assert np.sqrt((apart**2).mean()) < 1.5 * noise
+    assert ten[0].guarantee.epsilon == pytest.approx(10.0, rel=1e-3)
+    assert ten[0].guarantee.adversary.sites == 10
+
+
+def test_digits_at_epsilon_1_and_10_train_a_classifier() -> None:
+    train, test = digits()
+    how = Preparation(PublicMap.of_range(0, 16), 1e30)
+    for epsilon, least in ((1.0, 0.85), (10.0, 0.92)):
+        rows = released(train, epsilon, 7)
+        made = replace(train, features=rows.features.astype(np.float64), labels=rows.labels)
+        score = train_and_test(made, test, how, prepared=True).declared_public()
+        assert score.accuracy > least
+        assert (rows.plan.rank > 4) == (epsilon == 10.0)
+    assert any(line.line == SPREADS for line in rows.plan.budget())
+
+
+def test_the_release_says_what_it_read_and_what_it_cost(tmp_path: Path, capemix: Capemix) -> None:
+    ran = capemix(
+        "synth", "--data", "digits", "--synthesizer", "moments", "--epsilon", 2, "--scheme", "cape",
+        "--sites", 5, "--no-ledger", "--samples", 300, "--out", tmp_path / "out", "--json",
+    )  # fmt: skip
+    assert ran.code == 0, ran.err
+    assert ran.json["epsilon"] == pytest.approx(2.0, rel=1e-3)
+    assert ran.json["synthesizer"] == "moments"
+    manifest = (tmp_path / "out" / "manifest.json").read_text()
+    for line in (CENTRES, SPREAD, "norms for the spread"):
+        assert f'"line": "{line}"' in manifest
+    scored = capemix("evaluate", tmp_path / "out", "--test", "digits", "--json")
+    assert scored.json["synthetic"]["accuracy"] > 0.8
+
+
+def test_what_has_no_meaning_for_moments_is_refused(tmp_path: Path, capemix: Capemix) -> None:
+    for words in (["--mixture", 4], ["--clip", 1.0], ["--selection", "poisson"]):
+        ran = capemix(
+            "synth", "--data", "digits", "--synthesizer", "moments", "--epsilon", 1, "--no-ledger",
+            "--out", tmp_path / "no", *words,
+        )  # fmt: skip
+        assert ran.code == 2
+        assert f"{words[0]} has no meaning for moments" in ran.err
+    assert not (tmp_path / "no").exists()
+    ran = capemix("calibrate", "--synthesizer", "moments", "--epsilon", 1, "--classes", 2)
+    assert "use capemix synth" in ran.err
+
+
+def test_a_table_of_unknown_range_pays_for_it() -> None:
+    rng = np.random.default_rng(0)
+    label = rng.integers(0, 2, 4000)
+    table = np.stack([1000 + 200 * label + 50 * rng.normal(size=4000), rng.normal(size=4000)], 1)
+    made = Synthesizer(epsilon=4.0, method="moments", test_seed=1).fit(table, label)
+    lines = made.release_.plan.budget()
+    looked = [line.line for line in lines]
+    assert looked[:3] == ["class sizes", "ranges", "means and scales"]
+    assert looked.count("class sizes") == 1
+    assert made.guarantee_.epsilon == pytest.approx(4.0, rel=1e-2)
+    assert lines[-1].epsilon_composed == pytest.approx(4.0, rel=1e-2)
+    rows, labels = made.sample()
+    first = [rows[labels == k][:, 0].mean() for k in (0, 1)]
+    assert 100 < first[1] - first[0] < 300
+
+
+def test_a_release_is_charged_before_anything_is_drawn(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    train, _ = digits()
+    ledger = Ledger.open(tmp_path / "ledger.db")
+    ledger.lineage("digits").set_limit(Limit(1.0, 2e-5))
+    drawn: list[str] = []
+    real = capemix.moments.sum_local
+
+    def watched(*args: Any, **kwargs: Any) -> Any:
+        drawn.append(f"{ledger.lineage('digits').account().used:.3f}")
+        return real(*args, **kwargs)
+
+    monkeypatch.setattr(capemix.moments, "sum_local", watched)
+    asked: dict[str, Any] = {
+        "synthesizer": "moments", "normalise": PublicMap.of_range(0, 16), "ledger": ledger,
+        "lineage": "digits",
+    }  # fmt: skip
+    release_of(train, epsilon=0.8, source=SystemSource(), **asked)
+    assert drawn
+    assert set(drawn) == {drawn[0]} != {"0.000"}
+    drawn.clear()
+    with pytest.raises(BudgetError):
+        release_of(train, epsilon=0.8, source=SystemSource(), **asked)
+    assert not drawn
+
+
+def test_without_noise_nothing_is_promised() -> None:
+    train, _ = digits()
+    release = released(train, math.inf, 0)
+    assert release.guarantee.epsilon is None
+
+
+def test_plans_that_make_no_sense_are_refused() -> None:
+    train, _ = digits()
+    with pytest.raises(InputError, match="for each of the 10 classes"):
+        a_plan(train, class_sizes=(1, 2))
+    with pytest.raises(InputError, match="at least one row for each class"):
+        a_plan(train, samples=3)
+    with pytest.raises(InputError, match="has no noise yet"):
+        a_plan(train).rounds(0)
+    with pytest.raises(InputError, match="at most 250 columns"):
+        replace(a_plan(train), width=784)
+    for epsilon in (0.0, -1.0, math.nan):
+        with pytest.raises(InputError, match="--epsilon must be above 0"):
+            a_plan(train).calibrate(epsilon)
+
+
+def test_private_rows_do_not_show_in_what_is_printed() -> None:
+    train, _ = digits()
+    found = released(train, 10.0, 0)
+    assert "features" not in repr(found.plan)
+    assert isinstance(found.plan.rounds(0), Rounds)
