@@ -20,6 +20,7 @@ from capemix.ledger import Ledger, Lineage
 from capemix.looks import plan_looks
 from capemix.moments import release_moments
 from capemix.plan import Accountant, MomentsPlan, Plan, RecordPlan, make_plan, make_record_plan
+from capemix.plan.tuning import tuned_mixture
 from capemix.prepare.steps import Coverage, PublicMap
 from capemix.queries import Relation, Selection
 from capemix.randomness.source import SeededSource, Source, SystemSource
@@ -212,6 +213,7 @@ def release_of(
     source: Source,
     synthesizer: SynthesizerName | str = SynthesizerName.MIXING,
     projection: int | None = None,
+    tune: bool = False,
     progress: Callable[[int], None] | None = None,
     delta: float = 1e-5,
     ledger: LedgerPlace = None,
@@ -221,8 +223,10 @@ def release_of(
     """Plan, calibrate and synthesize. What is not declared is looked at and paid for first: class
     sizes, and with ``normalise="paid"`` each column's range, mean and scale, and the clip norm.
 
-    ``asked`` goes to `make_plan`, or to `make_record_plan` where records are released one by one.
-    ``ledger`` and ``lineage`` are as for `synthesize`; looks are charged too.
+    ``tune`` chooses the number of mixtures and their size by what the noise will be, where rows are
+    drawn anew (``redraw``). ``asked`` goes to `make_plan`, or to `make_record_plan` where records
+    are released one by one. ``ledger`` and ``lineage`` are as for `synthesize`; looks are charged
+    too.
     """
     budget = budget_of(ledger, lineage, source)
     counted: dict[str, Any] = {}
@@ -259,6 +263,13 @@ def release_of(
         )
     if kind is SynthesizerName.DP_MIX:
         asked["pool"] = Pool.ALL
+    if tune and (asked.get("redraw") is None or math.isinf(epsilon)):
+        raise InputError(
+            "--tune",
+            "chooses mixtures to draw rows anew from, within a budget",
+            value="auto",
+            fix="say how many rows with --redraw, or leave it out",
+        )
     asked = {
         "width": first.width,
         "classes": first.classes,
@@ -326,6 +337,8 @@ def release_of(
                 asked["normalise"] = found.normalise
             if found.clip is not None:
                 asked["clip"] = found.clip
+    if tune:
+        asked |= _tuned(epsilon, class_sizes=class_sizes, delta=delta, **asked)
     plan = make_plan(class_sizes=class_sizes, delta=delta, **asked)
     return synthesize(plan.calibrate(epsilon), sites, source=source, progress=progress, **counted)
 
@@ -413,6 +426,18 @@ def _release_of_moments(
             budget.charge("release", costs[-1])
 
     return release_moments(plan, sites, source=source, before=charge, progress=progress)
+
+
+def _tuned(epsilon: float, **asked: Any) -> dict[str, int]:
+    """The number of mixtures and their size, by public numbers."""
+    classes = len(asked["class_sizes"])
+
+    def planned(draws: int, mixture: int) -> Plan:
+        return make_plan(**asked | {"samples": draws * classes, "mixture": mixture})
+
+    smallest = min(asked["class_sizes"]) // planned(2, 1).mixing.sites_averaged
+    draws, mixture = tuned_mixture(planned, epsilon, smallest)
+    return {"samples": draws * classes, "mixture": mixture}
 
 
 _WHO: Final = ("scheme", "form", "colluding", "dropouts", "masks", "peers")

@@ -22,6 +22,7 @@ from capemix.plan import MomentsPlan, Plan, RecordPlan
 from capemix.prepare.rows import denormalise_rows
 from capemix.prepare.steps import SiteZScore
 from capemix.private import Json, public_text
+from capemix.redraw import redrawn_rows
 
 FORMAT: Final = "capemix-release/1"
 _VERSIONED: Final = ("capemix", "numpy", "scipy", "cryptography", "dp-accounting", "pyarrow")
@@ -55,7 +56,9 @@ class Release:
     ) -> Release:
         """Post-process the noisy means; of ``schema_of`` only the public schema is read."""
         rows, labels = plan.mixing.rows_from_means(means)
-        if not isinstance(plan.normalise, SiteZScore):
+        if plan.redraw is not None:
+            rows, labels = redrawn_rows(plan, rows)
+        elif not isinstance(plan.normalise, SiteZScore):
             denormalise_rows(rows, plan.normalise)
         image = schema_of.image_shape
         return cls(

@@ -147,6 +147,14 @@ class Mixing:
     delta: Delta = 1e-5
     mixture: Mixture = 16
     samples: Samples = 1000
+    redraw: Annotated[
+        int | None,
+        typer.Option(
+            help="Rows to draw anew from what the mixtures say of each class, freed of their noise "
+            "[default: release the mixtures].",
+            show_default=False,
+        ),
+    ] = None
     clip: Annotated[
         float | None,
         typer.Option(
@@ -198,6 +206,7 @@ class Mixing:
             "delta": self.delta,
             "mixture": self.mixture,
             "samples": self.samples,
+            "redraw": self.redraw,
             "clip": default if self.clip is None else self.clip,
             "normalise": normalise,
             "colluding": self.colluding,
@@ -281,6 +290,14 @@ class Method:
     peers: Peers = None
     printed_theorem: Printed = False
     projection: Projection = None
+    tune: Annotated[
+        Literal["auto"] | None,
+        typer.Option(
+            help="auto: choose --samples and --mixture for --redraw by the noise they will have, "
+            "from public numbers alone.",
+            show_default=False,
+        ),
+    ] = None
 
     @property
     def recordwise(self) -> bool:
@@ -320,7 +337,17 @@ class Method:
             "class_sizes": sizes,
             "synthesizer": self.synthesizer,
             "projection": self.projection,
+            "tune": self._tuned(typed),
         }
+
+    def _tuned(self, typed: list[str]) -> bool:
+        if self.tune is not None:
+            for name in ("mixture", "samples"):
+                if name in typed:
+                    raise InputError(
+                        f"--{name}", "is chosen by --tune", value="auto", fix="leave one out"
+                    )
+        return self.tune is not None
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -81,6 +81,7 @@ def plan_from_json(found: dict[str, Any]) -> Plan:
             delta=found["delta"],
             noise=found["noise"],
             sizes=Coverage(found["sizes"]),
+            redraw=found["redraw"],
             contribution=None
             if found["contribution"] is None
             else contribution_from_json(found["contribution"]),
@@ -127,6 +128,7 @@ def make_plan(
     earlier: Guarantee | None = None,
     looks: tuple[BudgetLine, ...] = (),
     contribution: Contribution | None = None,
+    redraw: int | None = None,
 ) -> Plan:
     """A plan with the defaults that go with the scheme and the accountant.
 
@@ -203,4 +205,5 @@ def make_plan(
         looks=looks,
         classes=classes or tuple(range(len(class_sizes))),
         contribution=contribution,
+        redraw=redraw,
     )

@@ -24,10 +24,10 @@ from capemix.federation import (
 from capemix.guarantee import Guarantee
 from capemix.prepare.moments import Contribution, contribution_as_json
 from capemix.prepare.rows import LATTICE_STEP, MAX_LATTICE_NORM, Preparation
-from capemix.prepare.steps import Coverage, Normalise, Step, normalise_as_json
+from capemix.prepare.steps import Coverage, Normalise, SiteZScore, Step, normalise_as_json
 from capemix.queries import Relation, Selection, SumQuery
 from capemix.randomness.tables import MAX_SIGMA
-from capemix.synthesizers.mixing import Mixing, Pool
+from capemix.synthesizers.mixing import MOST, Mixing, Pool
 
 
 class Accountant(StrEnum):
@@ -85,6 +85,8 @@ class Plan:
     looks: tuple[BudgetLine, ...] = ()
     contribution: Contribution | None = None
     """What a record adds, where it is not its row: then ``mixing`` has its groups and width."""
+    redraw: int | None = None
+    """Rows to draw anew from what the mixtures say of their classes; None: release the mixtures."""
 
     def __post_init__(self) -> None:
         if not 0.0 < self.delta < 1.0:
@@ -112,6 +114,8 @@ class Plan:
                 value=self.sizes,
                 fix="use capemix.release_of",
             )
+        if self.redraw is not None:
+            self._check_redraw(self.redraw)
         if self.noise != 0.0 and self.federation.graph_failure() >= self.delta:
             raise InputError(
                 "--peers",
@@ -158,6 +162,30 @@ class Plan:
                 f"does not fit --masks {self.federation.masks}",
                 value=self.law,
                 fix="ring masks go with the lattice, Gaussian masks with Gaussian noise",
+            )
+
+    def _check_redraw(self, rows: int) -> None:
+        mixing = self.mixing
+        if type(rows) is not int or not mixing.classes <= rows <= MOST:
+            raise InputError(
+                "--redraw",
+                f"must be a number of rows from {mixing.classes}, one for each class",
+                value=rows,
+                fix="say how many rows to draw",
+            )
+        if mixing.pool is Pool.ALL or mixing.label_noise or isinstance(self.normalise, SiteZScore):
+            raise InputError(
+                "--redraw",
+                "needs classes mixed apart, labels as they are and a public map",
+                value=rows,
+                fix="leave it out, or use --accountant sound and --synthesizer mixing",
+            )
+        if min(mixing.samples) < 2:
+            raise InputError(
+                "--samples",
+                "must be two mixtures of every class or more, to draw rows anew",
+                value=min(mixing.samples),
+                fix="raise it",
             )
 
     # -- the path: preparation, sums, noise ---------------------------------------------------
@@ -440,6 +468,7 @@ class Plan:
                 }
             ],
             "steps": steps_as_json(self.steps),
+            "redraw": self.redraw,
             "contribution": None
             if self.contribution is None
             else contribution_as_json(self.contribution),
