@@ -24,17 +24,21 @@ from capemix.accounting.gaussian import gaussian_epsilon
 from capemix.audit import bounds
 from capemix.audit.canary import Change, two_worlds
 from capemix.audit.configurations import paper_settings, small_plan, sound_settings
-from capemix.audit.many import audit_all, sound_tasks, write_table
+from capemix.audit.looks import LookSetting, all_looks, score_looks
+from capemix.audit.many import audit_all, sound_tasks, with_power, write_table
 from capemix.audit.measure import Measured, audit, log_ratio, measure, score_runs
+from capemix.audit.power import Pair, would_catch
 from capemix.audit.settings import Lost, Setting, View
 from capemix.audit.views import Observer
 from capemix.data import LabeledRows
 from capemix.errors import InputError
 from capemix.mix.select import select
 from capemix.pipeline import SourceDraws
-from capemix.plan import make_plan
+from capemix.plan import Plan, make_plan
+from capemix.plan.rounds import Rounds
 from capemix.prepare import rows as prepare_rows_module
 from capemix.prepare.steps import SiteZScore
+from capemix.queries import Participation
 from capemix.randomness.source import ByteStream, SeededSource, derive_key
 from capemix.randomness.tables import rounded_gaussian
 from capemix.report.audit_page import paper_table, sound_table
@@ -215,9 +219,11 @@ def test_canaries_come_too_long_and_are_clipped() -> None:
 
 
 def test_twenty_settings_stay_below_their_claims() -> None:
-    """A few runs of each; docs/audit/sound.csv has thousands."""
+    """A few runs of each, the looks included; docs/audit/sound.csv has thousands."""
     settings = sound_settings()
     assert len(settings) >= 20
+    assert sum(isinstance(setting, LookSetting) for setting in settings) == 2
+    assert [one.name for one in sound_settings(21)] == [one.name for one in settings[:21]]
     for found in audit_all(sound_tasks(settings, 100), seed=4, workers=1):
         assert found.epsilon <= found.claimed, found.setting.name
         assert found.epsilon_ratio <= found.claimed, found.setting.name
@@ -362,6 +368,76 @@ def test_draws_counted_once_and_made_twice_are_caught(monkeypatch: pytest.Monkey
     assert found.violated
 
 
+# -- the looks -------------------------------------------------------------------------------------
+
+
+class Rounded(Rounds):
+    def plan(self, name: str, **asked: Any) -> Plan:
+        return super().plan(name, law="rounded", **asked)
+
+
+def tight_looks() -> LookSetting:
+    """All four looks where a small excess shows: a huge delta, and rounded noise, for which the
+    claim is exact."""
+    looks = all_looks(3.3, 0.5)
+    rounds = vars(looks.rounds)
+    rounded = Rounded(**{field.name: rounds[field.name] for field in dataclasses.fields(Rounds)})
+    return LookSetting("tight looks", dataclasses.replace(looks, rounds=rounded))
+
+
+def looked(setting: LookSetting) -> Measured:
+    scores = score_looks(setting, 2000, source=SeededSource(11))
+    return measure(setting, scores, confidence=0.99)
+
+
+def test_nothing_is_caught_where_nothing_is_wrong_with_the_looks() -> None:
+    """A canary adds as much as a record may to every look, whatever was found before: log ratios
+    are normal, of mean -+ 1/(2 m^2) and variance 1/m^2, and not of a multiplier a tenth off."""
+    setting = tight_looks()
+    scores = score_looks(setting, 1200, source=SeededSource(3))
+    m = sum(plan.noise_multiplier**-2 for plan in setting.looks.plans.values()) ** -0.5
+
+    def p_value(multiplier: float) -> float:
+        shift = 1 / (2 * multiplier**2)
+        pooled = np.concatenate([scores.without + shift, scores.with_ - shift])[:, 0]
+        return min(
+            float(stats.kstest(multiplier * pooled, "norm").pvalue),
+            variance_p_value(multiplier * pooled),
+        )
+
+    assert p_value(m) > 1e-4
+    assert p_value(1.1 * m) < 1e-4
+    assert p_value(m / 1.1) < 1e-4
+    found = measure(setting, scores, confidence=0.99)
+    assert setting.epsilon == pytest.approx(gaussian_epsilon(m, 0.5), rel=1e-3)
+    assert found.claimed / 4 < found.epsilon < found.claimed
+    assert 0.7 * found.claimed < found.epsilon_ratio < found.claimed
+
+
+def test_looks_with_a_fifth_too_little_noise_are_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    made = SourceDraws.__init__
+
+    def too_small(self: SourceDraws, *given: Any) -> None:
+        made(self, *given)
+        self._deviation *= 0.8
+
+    monkeypatch.setattr(SourceDraws, "__init__", too_small)
+    assert looked(tight_looks()).violated
+
+
+def test_a_look_that_is_not_charged_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    every = Rounds.noised
+
+    def but_ranges(self: Rounds) -> mint.NoisedSum:
+        charged = 1.0 - self.share("ranges")
+        found = every(self)
+        less = {view: m / math.sqrt(charged) for view, m in found.view_multipliers.items()}
+        return dataclasses.replace(found, view_multipliers=less)
+
+    monkeypatch.setattr(Rounds, "noised", lambda self, *_: but_ranges(self))
+    assert looked(tight_looks()).violated
+
+
 # -- the paper's accounting, at a size that a test can afford --------------------------------------
 
 
@@ -419,6 +495,62 @@ def test_without_a_self_mask_a_site_called_lost_is_seen_to_break_the_claim() -> 
     assert found.epsilon_ratio > 2 * found.claimed
 
 
+def test_two_worlds_have_the_epsilon_that_their_law_gives() -> None:
+    """Against the Gaussian mechanism, and against simulated log ratios of a Poisson draw."""
+    one = Pair(Participation(1, 1, 1), move=2.0)
+    assert one.epsilon(1e-3) == pytest.approx(gaussian_epsilon(0.5, 1e-3), rel=2e-3)
+    many = Pair(Participation(50, 1, 10), move=1.5)
+    epsilon = many.epsilon(0.05)
+    excess = bounds.excess(many.log_ratios(200_000), epsilon)
+    spread = excess.std() / math.sqrt(len(excess))
+    assert excess.mean() == pytest.approx(0.05, abs=5 * spread)
+    for wrong in (0.95, 1.05):
+        other = bounds.excess(many.log_ratios(200_000), wrong * epsilon)
+        assert abs(other.mean() - 0.05) > 5 * spread
+
+
+def test_simulated_scores_are_those_of_real_runs() -> None:
+    """The power rests on a simulation of the scores: same law as the pipeline's, and not with a
+    move a tenth off."""
+    setting = tight(draws=20)
+    pair = Pair.of(setting)
+    assert pair is not None
+    real = score_runs(setting, 2500, without=20, source=SeededSource(4)).with_[:, 0]
+    assert stats.ks_2samp(real, pair.log_ratios(20_000)).pvalue > 1e-4
+    assert stats.ks_2samp(real, pair.with_noise(0.9).log_ratios(20_000)).pvalue < 1e-4
+
+
+def test_an_audit_catches_what_it_would_catch_nine_times_of_ten() -> None:
+    """The noise that `would_catch` names, audited for real; with a little more it is missed."""
+    setting = dataclasses.replace(tight(draws=20), claimed=2.0)
+    pair = Pair.of(setting)
+    assert pair is not None
+    caught = would_catch(pair, 400, 2.0, setting.delta, CONFIDENCE)
+    assert caught is not None
+    assert caught.epsilon == pytest.approx(pair.with_noise(caught.noise).epsilon(setting.delta))
+    assert caught.epsilon > 2.0
+    source = SeededSource(5)
+
+    def found(factor: float) -> int:
+        at = dataclasses.replace(setting, noise_factor=factor * caught.noise)
+        scores = score_runs(at, 4000, without=20, source=source.child(factor)).with_[:, 0]
+        parts = scores.reshape(10, 400)
+        shown = [bounds.ratio_law_epsilon(part, setting.delta, CONFIDENCE) for part in parts]
+        return sum(one > 2.0 for one in shown)
+
+    assert found(1.0) >= 6
+    assert found(1.3) <= 4
+
+
+def test_where_the_canary_changes_other_draws_no_power_is_worked_out() -> None:
+    plan = paper_plan(scheme="cape", form="algorithm1", sites=4, class_sizes=(320, 320),
+                      normalise=SiteZScore())  # fmt: skip
+    setting = Setting("z-score", plan, View.PUBLIC, claimed=3.0, colluding=0, reference=False)
+    assert Pair.of(setting) is None
+    found = measure(setting, score_runs(setting, 40, source=SeededSource(1)))
+    assert with_power(found, setting) is found
+
+
 def test_the_recorded_audit_of_the_paper_shows_what_the_errata_say() -> None:
     rows = {row["name"]: row for row in table("paper.csv")}
     assert list(rows) == [setting.name for setting in paper_settings()]
@@ -436,6 +568,13 @@ def test_the_recorded_audit_of_the_paper_shows_what_the_errata_say() -> None:
     assert at_least("Algorithm 1, z-score and an outlier") > 100
     assert at_least("Gaussian masks, called lost, its self mask on") < 4
     assert at_least("Gaussian masks, called lost, without a self mask") > 8
+    for row in rows.values():
+        if row["exact"]:
+            assert float(row["epsilon_ratio"]) < float(row["exact"])
+            assert float(row["claimed"]) < float(row["caught"]) < 2 * float(row["claimed"])
+    broken = [name for name, row in rows.items() if float(row["exact"] or 1e9) > 10]
+    assert broken == [name for name in rows if at_least(name) > float(rows[name]["claimed"])]
+    assert float(rows["central, the appendix's variance"]["exact"]) == pytest.approx(81, abs=1)
 
 
 # -- the command -----------------------------------------------------------------------------------
@@ -458,9 +597,28 @@ def test_audit_writes_a_table_and_a_plot(capemix: Capemix, tmp_path: Path) -> No
         "--test-seed", 1, "--json",
     )  # fmt: skip
     assert (tmp_path / "again" / "audit.csv").read_bytes() == (out / "audit.csv").read_bytes()
+    assert again.json["settings"][0]["exact"] is None
     assert [row["name"] for row in again.json["settings"]] == [
         setting.name for setting in sound_settings(2)
     ]
+
+
+@pytest.mark.parametrize("name", ["sound.csv", "paper.csv"])
+def test_every_mark_lies_within_the_plot(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from capemix.report import audit as report
+
+    kept: list[Any] = []
+    monkeypatch.setattr(report.plt, "close", kept.append)
+    report.draw(ROOT / "docs" / "audit" / name, tmp_path / "plot.png")
+    monkeypatch.undo()
+    axis = kept[0].axes[0]
+    edge = axis.bbox.x1 - 5.0  # half a mark
+    for marks in axis.collections:
+        shown = axis.transData.transform(marks.get_offsets())
+        assert shown[:, 0].max() < edge
+    report.plt.close(kept[0])
 
 
 @pytest.mark.parametrize(

@@ -631,13 +631,13 @@ def test_the_ledgers_commands(capemix: Capemix, ledger: Ledger) -> None:
 def test_counting_plans_are_the_ones_that_are_carried_out(monkeypatch: pytest.MonkeyPatch) -> None:
     """The check before class sizes are drawn speaks of the plan that draws them."""
     carried = []
-    real = capemix.looks.run_local
+    real = capemix.looks.sum_local
 
     def spy(plan: Plan, *args: Any, **kwargs: Any) -> Any:
         carried.append(plan)
         return real(plan, *args, **kwargs)
 
-    monkeypatch.setattr("capemix.looks.run_local", spy)
+    monkeypatch.setattr("capemix.looks.sum_local", spy)
     release_of(some_rows(), epsilon=2.0, mixture=8, samples=20, source=SystemSource())
     looks = capemix.looks.plan_looks(
         some_rows().width,

@@ -204,6 +204,14 @@ def test_looks_over_sites_find_the_same(scheme: str) -> None:
     np.testing.assert_allclose(np.array(found.normalise.scale) / scale, 1.0, atol=0.4)
 
 
+def test_a_site_without_rows_takes_part_in_every_look() -> None:
+    rows = a_table(2000)
+    parts = [rows, *(rows.take(np.array([], dtype=np.int64)) for _ in range(3))]
+    federation = Federation(Scheme.CAPE, sites=4, colluding=1)
+    found = looks_at(epsilon=4.0, federation=federation).take(parts, SeededSource(2))
+    assert found.class_sizes == pytest.approx(tuple(rows.class_counts()), abs=400)
+
+
 finite = st.floats(allow_nan=True, allow_infinity=True)
 
 

@@ -17,7 +17,7 @@ import numpy.typing as npt
 
 from capemix.accounting.cost import Cost
 from capemix.data.rows import LabeledRows
-from capemix.engines.local import run_local
+from capemix.engines.local import sum_local
 from capemix.errors import InputError
 from capemix.federation import Federation
 from capemix.guarantee import Guarantee
@@ -29,6 +29,7 @@ from capemix.queries import Relation
 from capemix.randomness.source import Source
 
 Real = npt.NDArray[np.float64]
+Contribution = Callable[[LabeledRows], npt.NDArray[Any]]
 
 EXPONENTS: Final = range(-20, 41)
 """Powers of two between which the size of a value is looked for."""
@@ -61,6 +62,16 @@ class Looked:
     clip: float | None
 
 
+@dataclass(frozen=True, eq=False)
+class Seen:
+    """A look as whoever sees all sums has it: the noisy sum, and what a record adds to it, which
+    depends on what earlier looks found."""
+
+    name: str
+    adds: Contribution
+    noisy: Real
+
+
 @dataclass(frozen=True)
 class Looks:
     """Planned looks, with the noise of each; nothing has been read yet. ``class_sizes`` are
@@ -91,6 +102,15 @@ class Looks:
         before: Callable[[], None] | None = None,
     ) -> Looked:
         """Look. ``before`` is called once, before anything is drawn."""
+        return self.carried_out(sites, source, before)[0]
+
+    def carried_out(
+        self,
+        sites: Sequence[LabeledRows],
+        source: Source,
+        before: Callable[[], None] | None = None,
+    ) -> tuple[Looked, tuple[Seen, ...]]:
+        """What was found, and everything that was seen on the way."""
         width, classes = sites[0].width, len(sites[0].classes)
         taken = _Taken(sites, self.plans, source)
         if before is not None:
@@ -105,7 +125,7 @@ class Looks:
             normalise = _columns(taken, width, max(1.0, float(counts.sum())))
         if "clip norm" in self.plans and normalise is not None:
             clip = _norm(taken, width, normalise)
-        return Looked(sizes, normalise, clip)
+        return Looked(sizes, normalise, clip), tuple(taken.seen)
 
 
 def plan_looks(
@@ -154,22 +174,26 @@ class _Taken:
         self, sites: Sequence[LabeledRows], plans: dict[str, Plan], source: Source
     ) -> None:
         self._sites, self._plans, self._source = sites, plans, source
+        self.seen: list[Seen] = []
 
-    def sum(self, name: str, contribution: Callable[[LabeledRows], npt.NDArray[Any]]) -> Real:
-        """The noisy sum over all sites of what ``contribution`` makes of their rows."""
+    def sum(self, name: str, adds: Contribution) -> Real:
+        """The noisy sum over all sites of what ``adds`` makes of their rows."""
         plan = self._plans[name]
         width = plan.mixing.width
         given = [
             LabeledRows(
-                features=contribution(rows).reshape(len(rows), width),
+                features=adds(rows).reshape(len(rows), width),
                 labels=np.zeros(len(rows), dtype=np.int64),
                 classes=(0,),
                 feature_names=tuple(str(place) for place in range(width)),
             )
             for rows in self._sites
         ]
-        done = run_local(plan, given, source=self._source.child("look", name), reference=False)
-        return np.asarray(done.features[0], dtype=np.float64) * plan.mixing.sites_averaged
+        source = self._source.child("look", name)
+        (total,) = sum_local(plan, given, source=source, threads=1)  # one draw
+        noisy = np.asarray(total, dtype=np.float64) * plan.mixing.sites_averaged
+        self.seen.append(Seen(name, adds, noisy))
+        return noisy
 
     def deviation(self, name: str) -> float:
         """Of the noise on each of its numbers."""
@@ -223,7 +247,7 @@ def one_hot_sizes(features: npt.NDArray[Any]) -> npt.NDArray[np.uint8]:
     place = count + np.sign(values).astype(np.int64) * step
     out = np.zeros((*values.shape, _BINS), dtype=np.uint8)
     np.put_along_axis(out, place[..., None], 1, axis=2)
-    return out.reshape(len(values), -1)
+    return out.reshape(len(values), values.shape[1] * _BINS)
 
 
 def ranges_of(histogram: Real, deviation: float) -> tuple[Real, Real]:

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from functools import lru_cache
 from itertools import combinations, permutations
 
 import numpy as np
@@ -234,6 +235,7 @@ def _moves(groups: Sequence[Participation], relation: Relation) -> set[Moves]:
     return within | {((left, "REMOVE"), (joined, "ADD")) for left, joined in pairs}
 
 
+@lru_cache(maxsize=256)
 def _loss_epsilon(moves: Moves, noise_multiplier: float, delta: float, interval: float) -> float:
     """An upper estimate of ε for these moves together, from losses on a grid of this interval."""
     from dp_accounting.pld import pld_pmf

@@ -6,9 +6,11 @@ import math
 from typing import Any, Final
 
 from capemix.audit.canary import Change
+from capemix.audit.looks import LookSetting, all_looks
 from capemix.audit.settings import Lost, Setting, View
 from capemix.plan import Plan, make_plan
 from capemix.prepare.steps import SiteZScore
+from capemix.queries import Relation
 
 
 def small_plan(
@@ -73,9 +75,15 @@ _APART: Final[dict[str, dict[str, Any]]] = {
 }
 
 
-def sound_settings(count: int | None = None) -> list[Setting]:
+_LOOKS: Final = (
+    ("looks", 2.0, 1e-2, Relation.ADD_REMOVE),
+    ("looks, replaced", 4.0, 1e-2, Relation.REPLACE_ONE),
+)
+
+
+def sound_settings(count: int | None = None) -> list[Setting | LookSetting]:
     """The first ``count`` of them, or all."""
-    return [
+    plans = [
         Setting(
             f"{name}, {view}",
             small_plan(epsilon, mixture=mixture, size=size, draws=draws, delta=delta, **asked),
@@ -84,9 +92,15 @@ def sound_settings(count: int | None = None) -> list[Setting]:
         )
         for name, view, epsilon, (mixture, size, draws), delta, asked in _SOUND[:count]
     ]
+    left = None if count is None else max(0, count - len(_SOUND))
+    looks = [
+        LookSetting(f"{name}, {View.PUBLIC}", all_looks(epsilon, delta, relation))
+        for name, epsilon, delta, relation in _LOOKS[:left]
+    ]
+    return [*plans, *looks]
 
 
-SETTINGS: Final = len(_SOUND)
+SETTINGS: Final = len(_SOUND) + len(_LOOKS)
 
 
 # -- the paper's own accounting ------------------------------------------------------------------

@@ -7,27 +7,36 @@ import os
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from multiprocessing import get_context
 from pathlib import Path
+from typing import Final
 
-from capemix.audit.measure import CONFIDENCE, Measured, audit
+from capemix.audit.looks import LookSetting, score_looks
+from capemix.audit.measure import CONFIDENCE, Measured, audit, measure
+from capemix.audit.power import Pair, would_catch
 from capemix.audit.settings import Lost, Setting
 from capemix.randomness.source import SeededSource
+
+_LOOKS_SIZE: Final = 4000.0
 
 
 @dataclass(frozen=True)
 class Task:
-    """A setting with the number of its runs: with the canary, and without."""
+    """A setting with the number of its runs: with the canary, and without. ``power``: what such an
+    audit would have caught is worked out, too."""
 
-    setting: Setting
+    setting: Setting | LookSetting
     runs: int
     without: int | None = None
+    power: bool = False
 
     @property
     def size(self) -> float:
         """About how long it takes, in no unit: numbers drawn, and a fixed cost for every run."""
         setting = self.setting
+        if isinstance(setting, LookSetting):
+            return 2 * self.runs * _LOOKS_SIZE
         sites = setting.plan.federation.sites
         uploads = sites if setting.view == "public" else setting.honest
         masks = sites if setting.plan.federation.masked else 1
@@ -36,12 +45,14 @@ class Task:
         return runs * uploads * (300 + draws + masks * setting.plan.mixing.samples[0] / 4)
 
 
-def sound_tasks(settings: Sequence[Setting], runs: int) -> list[Task]:
-    """``runs`` of a single curator; with S sites a run costs S times as much, so fewer."""
-    return [
-        Task(setting, max(20, runs // min(5, setting.plan.federation.sites)))
-        for setting in settings
-    ]
+def sound_tasks(settings: Sequence[Setting | LookSetting], runs: int) -> list[Task]:
+    """``runs`` of a single curator; with S sites a run costs S times as much, so fewer, and looks
+    are four runs each."""
+
+    def fewer(setting: Setting | LookSetting) -> int:
+        return 4 if isinstance(setting, LookSetting) else min(5, setting.plan.federation.sites)
+
+    return [Task(setting, max(20, runs // fewer(setting))) for setting in settings]
 
 
 def paper_tasks(settings: Sequence[Setting], runs: int) -> list[Task]:
@@ -50,11 +61,11 @@ def paper_tasks(settings: Sequence[Setting], runs: int) -> list[Task]:
     for setting in settings:
         sites = setting.plan.federation.sites
         if sites == 1 or setting.honest == 1:
-            found.append(Task(setting, runs, max(20, runs // 10)))
+            found.append(Task(setting, runs, max(20, runs // 10), power=True))
         elif setting.lost != Lost.NO:
-            found.append(Task(setting, max(20, runs // 4), max(20, runs // 10)))
+            found.append(Task(setting, max(20, runs // 4), max(20, runs // 10), power=True))
         else:
-            found.append(Task(setting, max(20, runs // 40)))
+            found.append(Task(setting, max(20, runs // 40), power=True))
     return found
 
 
@@ -98,8 +109,22 @@ def _each(
 
 def _one(task: Task, seed: int | None, number: int, confidence: float) -> Measured:
     source = None if seed is None else SeededSource(seed).child("setting", number)
-    return audit(
-        task.setting, task.runs, without=task.without, source=source, confidence=confidence
+    setting, runs = task.setting, task.runs
+    if isinstance(setting, LookSetting):
+        return measure(setting, score_looks(setting, runs, source=source), confidence=confidence)
+    found = audit(setting, runs, without=task.without, source=source, confidence=confidence)
+    return with_power(found, setting) if task.power else found
+
+
+def with_power(found: Measured, setting: Setting) -> Measured:
+    """The same, with what holds for the two worlds and what would have been caught."""
+    pair = Pair.of(setting)
+    if pair is None:
+        return found
+    claimed, delta = setting.epsilon, setting.delta
+    caught = would_catch(pair, found.runs, claimed, delta, found.confidence)
+    return replace(
+        found, exact=pair.epsilon(delta), caught=None if caught is None else caught.epsilon
     )
 
 

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from capemix.audit import bounds
-from capemix.audit.settings import Setting
+from capemix.audit.settings import Audited, Setting
 from capemix.audit.views import Observer, Signal
 from capemix.errors import InputError
 from capemix.randomness.source import Source, SystemSource
@@ -121,10 +121,11 @@ class Measured:
     ``epsilon`` assumes nothing; it cannot exceed ``most``. ``epsilon_ratio`` assumes that the law
     of the observer's sum is the stated one; ``epsilon_fit`` that the trade-off is Gaussian.
     ``power``: the chance that another such audit finds more than is claimed, by ``epsilon`` and by
-    ``epsilon_ratio``.
+    ``epsilon_ratio``. ``exact`` is what holds for the two worlds, and ``caught`` what would have to
+    hold for nine of ten such audits to find more than is claimed, where that was calculated.
     """
 
-    setting: Setting
+    setting: Audited
     claimed: float
     epsilon: float
     epsilon_ratio: float
@@ -136,6 +137,8 @@ class Measured:
     runs: int
     runs_without: int
     confidence: float
+    exact: float | None = None
+    caught: float | None = None
 
     @property
     def violated(self) -> bool:
@@ -156,12 +159,14 @@ class Measured:
             "runs": self.runs,
             "runs_without": self.runs_without,
             "confidence": self.confidence,
+            "exact": None if self.exact is None else round(self.exact, 3),
+            "caught": None if self.caught is None else round(self.caught, 3),
         }
 
 
-def measure(setting: Setting, scores: Scores, *, confidence: float = CONFIDENCE) -> Measured:
+def measure(setting: Audited, scores: Scores, *, confidence: float = CONFIDENCE) -> Measured:
     """The first halves of the runs choose attack and test; the second halves count."""
-    delta, claimed = setting.plan.delta, setting.epsilon
+    delta, claimed = setting.delta, setting.epsilon
     tried = []
     for column in range(len(scores.attacks)):
         choose_out = bounds.halves(scores.without[:, column])[0]

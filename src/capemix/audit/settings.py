@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from functools import cached_property
+from typing import Protocol
 
 from capemix.audit.canary import Change, usual_change
 from capemix.federation import Scheme
@@ -24,6 +25,18 @@ class Lost(StrEnum):
     BARE = "without a self mask"  # what an upload would be if there were no self masks
 
 
+class Audited(Protocol):
+    """A claim of ``epsilon`` at ``delta``, and words for it."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def epsilon(self) -> float: ...
+    @property
+    def delta(self) -> float: ...
+    def describe(self) -> dict[str, object]: ...
+
+
 @dataclass(frozen=True)
 class Setting:
     """``colluding`` and ``missing`` sites are the plan's unless said otherwise."""
@@ -38,6 +51,10 @@ class Setting:
     lost: Lost = Lost.NO
     noise_factor: float = 1.0
     reference: bool = True
+
+    @property
+    def delta(self) -> float:
+        return self.plan.delta
 
     @property
     def colluders(self) -> int:

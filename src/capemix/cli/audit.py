@@ -24,7 +24,7 @@ def audit(
     quick: Annotated[
         bool, typer.Option("--quick", help="A tenth of the runs: minutes, weaker bounds.")
     ] = False,
-    configurations: Annotated[int, typer.Option(help="How many of the 20 settings.")] = 20,
+    configurations: Annotated[int, typer.Option(help="How many of the 22 settings.")] = 22,
     paper: Annotated[
         bool, typer.Option("--paper", help="The paper's own accounting instead.")
     ] = False,

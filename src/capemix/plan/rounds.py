@@ -12,6 +12,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 from capemix.accounting import mint
@@ -78,7 +79,7 @@ class Rounds:
         own = self.multiplier / math.sqrt(self.share(name))
         return plan.with_noise(own / each.view_multipliers[each.strongest])
 
-    @property
+    @cached_property
     def plans(self) -> dict[str, Plan]:
         """Every round's plan, by its name."""
         return {one.name: self.plan(one.name) for one in self.rounds}

@@ -29,12 +29,15 @@ def draw(table: Path, figure: Path) -> None:
     axis.scatter(claimed, heights, marker="|", s=150, color="#c8553d", zorder=2)
     for name, label, marker, colour in _BOUNDS:
         values = [float(row[name]) for row in rows]
-        axis.scatter(values, heights, marker=marker, s=28, color=colour, label=label, zorder=3)
+        marks = axis.scatter(values, heights, marker=marker, s=28, color=colour, label=label)
+        marks.set(zorder=3, clip_on=False)  # a mark at 0 is shown whole
     axis.set_yticks(list(heights), [row["name"] for row in rows], fontsize=8)
     axis.set_xlabel("epsilon")
     if max(float(row["epsilon_ratio"]) for row in rows) > 10 * max(claimed):
         axis.set_xscale("symlog", linthresh=10)
-    axis.set_xlim(left=0)
+    most = max(float(row[name]) for row in rows for name in ("claimed", *(b[0] for b in _BOUNDS)))
+    # room for the last mark: more of it where the scale is logarithmic
+    axis.set_xlim(0, most * (1.6 if axis.get_xscale() == "symlog" else 1.05))
     axis.spines[["top", "right"]].set_visible(False)
     axis.legend(loc="lower center", bbox_to_anchor=(0.4, 1.0), ncols=2, frameon=False, fontsize=8)
     shown.savefig(figure, dpi=130, facecolor="white", metadata={"Software": None})

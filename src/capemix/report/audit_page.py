@@ -28,7 +28,9 @@ _PAPER: Final = {
     "the most that counts could show": "{most}",
     "by its law": "{epsilon_ratio}",
     "Gaussian fit": "{epsilon_fit}",
+    "holds": "{exact}",
     "power": "{power_ratio}",
+    "would catch": "{caught}",
     "runs with, without": "{runs}, {runs_without}",
 }
 _ROUNDED: Final = (
@@ -39,6 +41,8 @@ _ROUNDED: Final = (
     "most",
     "power_ratio",
     "rate",
+    "exact",
+    "caught",
 )
 
 
@@ -59,4 +63,4 @@ def _table(path: Path, columns: dict[str, str]) -> str:
 
 
 def _rounded(row: dict[str, str]) -> dict[str, str]:
-    return row | {name: f"{float(row[name]):.3g}" for name in _ROUNDED}
+    return row | {name: f"{float(row[name]):.3g}" if row[name] else "-" for name in _ROUNDED}

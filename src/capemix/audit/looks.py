@@ -1,0 +1,137 @@
+"""The looks, audited: `Looks.take` as it is paid for, and an observer who sees every noisy sum.
+
+There is no other record, so that nothing but noise surrounds the canary. Its value is larger than
+any range that is looked for, so that it lies at the end of whichever is found and adds to every
+look as much as a record may. What it adds to a look depends on what was found before; the observer
+knows that, and scores each look given the ones before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+
+from capemix.audit.measure import Scores
+from capemix.audit.settings import View
+from capemix.data.rows import LabeledRows
+from capemix.federation import Federation, Scheme
+from capemix.looks import EXPONENTS, Looks, Seen, plan_looks
+from capemix.pipeline import prepare_site
+from capemix.queries import Relation
+from capemix.randomness.source import Source, SystemSource
+
+Real = npt.NDArray[np.float64]
+
+BEYOND: Final = 2.0 ** (EXPONENTS[-1] + 2)
+"""Outside of every range that can be found."""
+
+
+def all_looks(epsilon: float, delta: float, relation: Relation = Relation.ADD_REMOVE) -> Looks:
+    """One curator's four looks at one column and two classes."""
+    central = Federation(Scheme.CENTRAL)
+    return plan_looks(1, 2, central, columns=True, epsilon=epsilon, delta=delta, relation=relation)
+
+
+@dataclass(frozen=True)
+class LookSetting:
+    """Looks, and the epsilon that is claimed for them together."""
+
+    name: str
+    looks: Looks
+    view: View = View.PUBLIC
+
+    @cached_property
+    def epsilon(self) -> float:
+        found = self.looks.guarantee(seeded=False).epsilon
+        if found is None:
+            raise ValueError(f"{self.name}: the looks claim nothing")
+        return found
+
+    @property
+    def delta(self) -> float:
+        return self.looks.rounds.delta
+
+    @property
+    def worlds(self) -> tuple[LabeledRows, LabeledRows]:
+        """Without the canary and with it; replaced, with one of the other class and end."""
+        replaced = self.looks.rounds.relation is Relation.REPLACE_ONE
+        return (_rows([-BEYOND], 1) if replaced else _rows([], 0)), _rows([BEYOND], 0)
+
+    def describe(self) -> dict[str, object]:
+        plan = next(iter(self.looks.plans.values()))
+        return {
+            "name": self.name,
+            "scheme": str(plan.federation.scheme),
+            "view": str(self.view),
+            "selection": str(plan.mixing.selection),
+            "relation": str(self.looks.rounds.relation),
+            "accountant": str(plan.accountant),
+            "law": str(plan.law),
+            "mixture": 1,
+            "draws": len(self.looks.plans),
+            "rate": 1.0,
+            "sites": plan.federation.sites,
+            "colluding": plan.federation.colluding,
+            "missing": plan.federation.dropouts,
+            "delta": self.delta,
+        }
+
+
+def score_looks(
+    setting: LookSetting,
+    runs: int,
+    *,
+    without: int | None = None,
+    source: Source | None = None,
+    progress: Callable[[int], None] | None = None,
+) -> Scores:
+    """Log ratios of runs without the canary and of ``runs`` with it."""
+    source = SystemSource() if source is None else source
+    out, in_ = setting.worlds
+
+    def score(world: int, run: int) -> float:
+        rows = (out, in_)[world]
+        _, seen = setting.looks.carried_out([rows], source.child("run", world, run))
+        if progress is not None:
+            progress(1)
+        return sum(log_ratio(setting.looks, look, out, in_) for look in seen)
+
+    counts = (runs if without is None else without, runs)
+    scores = [
+        np.array([[score(world, run)] for run in range(count)])
+        for world, count in enumerate(counts)
+    ]
+    return Scores(("looks",), *scores)
+
+
+def log_ratio(looks: Looks, seen: Seen, out: LabeledRows, in_: LabeledRows) -> float:
+    """Of one noisy sum, given what was found before: ((x - a)(b - a) - |b - a|^2/2) / deviation^2,
+    where a and b are the sums of the two worlds, in lattice units."""
+    plan = looks.plans[seen.name]
+    unit = plan.mixing.divisor * plan.query.lattice_scale
+
+    def total(rows: LabeledRows) -> Real:
+        if not len(rows):
+            return np.zeros(plan.mixing.width)
+        added = seen.adds(rows).reshape(len(rows), plan.mixing.width)
+        prepared = prepare_site(plan, added, np.zeros(len(rows), dtype=np.int64))
+        return np.asarray(prepared.by_class[0].sum(axis=0, dtype=np.float64))
+
+    base = total(out)
+    move = total(in_) - base
+    offset = seen.noisy * unit - base
+    return float((offset @ move - move @ move / 2) / plan.site_deviation**2)
+
+
+def _rows(values: list[float], label: int) -> LabeledRows:
+    return LabeledRows(
+        features=np.array(values, dtype=np.float64).reshape(-1, 1),
+        labels=np.full(len(values), label, dtype=np.int64),
+        classes=(0, 1),
+        feature_names=("x",),
+    )
