@@ -309,7 +309,8 @@ def test_replacement_loss_equals_a_direct_integral(
     ours = epsilon_pld([group(1, selected, among)], noise, 1e-4, REPLACE_ONE)
     assert ours is not None
     p, r = (1 - q) * rest + q * plus, (1 - q) * rest + q * minus
-    assert hockey_stick(p, r, ours) <= 1e-4
+    # Where no draw is left to chance the figure is exact, and this sum is off by its step.
+    assert hockey_stick(p, r, ours) <= 1e-4 * (1 + 1e-7)
     assert hockey_stick(p, r, 0.998 * ours) > 1e-4
 
 

@@ -17,6 +17,7 @@ from capemix.cli.measure import measure
 from capemix.cli.reproduce import reproduce
 from capemix.cli.site import keygen, site
 from capemix.cli.splits import splits
+from capemix.cli.sweep import sweep
 from capemix.errors import InputError
 
 if TYPE_CHECKING:
@@ -35,6 +36,7 @@ app = typer.Typer(
 federate.command()(measure)
 federate.command()(splits)
 app.command()(frontier)
+app.command()(sweep)
 app.command()(audit)
 app.command()(attack)
 app.command()(keygen)

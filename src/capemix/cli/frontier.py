@@ -12,8 +12,10 @@ from capemix.cli import options as opt
 from capemix.errors import InputError
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from capemix.data import LabeledRows, Loaded
-    from capemix.frontier import Frontier
+    from capemix.frontier import Frontier, Task
 
 
 @opt.with_options(opt.Table, opt.Mixing, opt.Method, opt.Trained)
@@ -53,56 +55,19 @@ def frontier(
     itself a private fact of private rows: search on public rows (the datasets that are known by
     name, or a file of your own that you declare public), not on those you will protect.
     """
-    from importlib.metadata import version
-
-    from capemix.api import PAID
     from capemix.cli.show import epoch_progress, print_frontier, print_json
-    from capemix.data import DATASETS
-    from capemix.frontier import Task, Trials
-    from capemix.prepare.rows import Preparation
+    from capemix.frontier import Trials
     from capemix.release import outside_releases
 
-    classifier = trained.classifier()
-    known = table.data in DATASETS
     outside_releases(out)
-    own = None if known else table.data
-    if own is None and test is not None and test not in DATASETS:
-        own = test
-    if own is not None and not rows_are_public:  # before any row is read
-        raise InputError(
-            "--data" if own == table.data else "--test",
-            "is a file, and a search would read its rows many times outside of any budget",
-            value=own,
-            fix="search on a public dataset, or say --rows-are-public if anyone may see these rows",
-        )
-    if not known and test is None:
-        raise InputError(
-            "--test", "is not given, and a file has no test part", fix="name a file of test rows"
-        )
-    loaded = table.load()
-    asked = method.asked(table, mixing, loaded, opt.given(context))
-    if asked["normalise"] == PAID:
-        raise InputError(
-            "--public-range",
-            "must be declared: all releases of a search are judged in the same units",
-            fix="give LO,HI, or 'none' for rows as they stand",
-        )
-    task = Task(
-        sites=method.parts(table, loaded),
-        real=loaded.train,
-        test=_test_rows(loaded, test, table.label),
-        preparation=Preparation(asked["normalise"], asked["clip"]),
-        classifier=classifier,
-        asked=asked,
+    task, settings = public_task(
+        table,
+        method,
+        trained,
+        test,
+        rows_are_public,
+        lambda loaded: method.asked(table, mixing, loaded, opt.given(context)),
     )
-    settings = {
-        "capemix": version("capemix"),
-        "data": table.data if known else _digest(table.data),
-        "test": "" if test is None else _digest(test),
-        "partition": [table.partition, table.alpha, table.test_seed or 0, method.sites],
-        "asked": {name: _plain(value) for name, value in asked.items() if value is not None},
-        "classifier": classifier.as_json(),
-    }
     first = table.test_seed or 0
     trials = Trials(out / "trials.csv", settings)
     with epoch_progress(f"{trained.model} on releases", quiet=json) as progress:
@@ -122,6 +87,68 @@ def frontier(
         print_json({**found.as_json(), **files})
     else:
         print_frontier(found, title, out / "trials.csv", plot)
+
+
+def public_task(
+    table: opt.Table,
+    method: opt.Method,
+    trained: opt.Trained,
+    test: str | None,
+    rows_are_public: bool,
+    asked_of: Callable[[Loaded], dict[str, Any]],
+) -> tuple[Task, dict[str, Any]]:
+    """Public rows and how releases of them are judged, with all that a trial's result depends on.
+    Rows that are not known to be public are refused before any is read."""
+    from importlib.metadata import version
+
+    from capemix.api import PAID
+    from capemix.data import DATASETS
+    from capemix.evaluate.score import NOT_CLIPPED
+    from capemix.frontier import Task
+    from capemix.prepare.rows import Preparation
+
+    classifier = trained.classifier()
+    known = table.data in DATASETS
+    own = None if known else table.data
+    if own is None and test is not None and test not in DATASETS:
+        own = test
+    if own is not None and not rows_are_public:
+        raise InputError(
+            "--data" if own == table.data else "--test",
+            "is a file, and a search would read its rows many times outside of any budget",
+            value=own,
+            fix="search on a public dataset, or say --rows-are-public if anyone may see these rows",
+        )
+    if not known and test is None:
+        raise InputError(
+            "--test", "is not given, and a file has no test part", fix="name a file of test rows"
+        )
+    loaded = table.load()
+    asked = asked_of(loaded)
+    if asked["normalise"] == PAID:
+        raise InputError(
+            "--public-range",
+            "must be declared: all releases of a search are judged in the same units",
+            fix="give LO,HI, or 'none' for rows as they stand",
+        )
+    clip = asked.get("clip")
+    task = Task(
+        sites=method.parts(table, loaded),
+        real=loaded.train,
+        test=_test_rows(loaded, test, table.label),
+        preparation=Preparation(asked["normalise"], NOT_CLIPPED if clip is None else clip),
+        classifier=classifier,
+        asked=asked,
+    )
+    settings = {
+        "capemix": version("capemix"),
+        "data": table.data if known else _digest(table.data),
+        "test": "" if test is None else _digest(test),
+        "partition": [table.partition, table.alpha, table.test_seed or 0, method.sites],
+        "asked": {name: _plain(value) for name, value in asked.items() if value is not None},
+        "classifier": classifier.as_json(),
+    }
+    return task, settings
 
 
 def _test_rows(loaded: Loaded, test: str | None, label: str | None) -> LabeledRows:

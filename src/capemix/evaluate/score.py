@@ -83,11 +83,11 @@ class Comparison:
 
 def preparation_of(plan: dict[str, Any]) -> Preparation:
     """The preparation that a manifest's plan describes."""
-    clip = plan["clip"] if plan["clip"] is not None else _NOT_CLIPPED
+    clip = plan["clip"] if plan["clip"] is not None else NOT_CLIPPED
     return Preparation(normalise_from_json(plan["normalise"]), clip)
 
 
-_NOT_CLIPPED = 1e30
+NOT_CLIPPED = 1e30
 """Rows drawn from moments were never clipped: nor are those that they are compared with."""
 
 

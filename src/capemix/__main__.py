@@ -1,0 +1,5 @@
+"""``python -m capemix`` is ``capemix``."""
+
+from capemix.cli import main
+
+main()
