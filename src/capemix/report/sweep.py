@@ -12,7 +12,6 @@ from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 from capemix.report.style import GREY, OURS, STYLE, THEIRS, THIRD
 from capemix.sweep import Curve, Peer
 
-
 _APART = 0.018
 """Of two labels, in accuracy: less, and they lie on each other."""
 
