@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 from scipy import stats
 
-import capemix.moments
+import capemix.engines.local
 from capemix.accounting.gaussian import gaussian_epsilon
 from capemix.accounting.sampled import epsilon_pld
 from capemix.api import Synthesizer, release_of
@@ -36,8 +36,9 @@ from capemix.prepare.moments import (
     NormHistogram,
     array_as_json,
     array_from_json,
-    prepare_contributions,
+    contributions,
     square,
+    sum_contributions,
     upper,
 )
 from capemix.prepare.rows import Preparation
@@ -80,6 +81,17 @@ def a_plan(rows: LabeledRows, federation: Federation | None = None, **asked: Any
     )
 
 
+def by_group(rows: Real, labels: Any, asked: Any, lattice: int | None = None) -> list[Any]:
+    """What each record adds, by group; and that the sums are those of the records."""
+    pieces = list(contributions(rows, labels, asked, lattice))
+    group, each = (np.concatenate([piece[part] for piece in pieces]) for part in (0, 1))
+    found = [each[group == g] for g in range(asked.groups)]
+    sums = sum_contributions(rows, labels, asked, lattice_norm_bound=lattice).sums
+    right = np.stack([part.astype(sums.dtype).sum(axis=0) for part in found])
+    assert np.allclose(sums, right, atol=1e-12) if lattice is None else np.array_equal(sums, right)
+    return found
+
+
 # -- what a record adds ----------------------------------------------------------------------------
 
 
@@ -106,10 +118,10 @@ def test_no_record_adds_more_than_is_counted(
     )  # fmt: skip
     near = rng.normal(size=(2, 4, 2)) if points else None
     for asked in (Moments(frame, clip, weights, points=near), NormHistogram(frame)):
-        made = prepare_contributions(rows, labels, asked, lattice_norm_bound=lattice)
-        assert sum(map(len, made.by_class)) == len(rows)  # each record in one group, once
+        made = by_group(rows, labels, asked, lattice)
+        assert sum(map(len, made)) == len(rows)  # each record in one group, once
         bound = asked.bound if lattice is None else float(lattice)
-        for part in made.by_class:
+        for part in made:
             assert part.shape[1] == asked.width
             assert np.isfinite(part).all()
             norms = np.sqrt((part.astype(np.float64) ** 2).sum(axis=1))
@@ -127,8 +139,7 @@ def test_sums_give_back_counts_means_and_squares() -> None:
     rng = np.random.default_rng(2)
     rows, labels = rng.normal(size=(300, 4)), rng.integers(0, 3, 300)
     asked = Moments(Frame(PublicMap(), 4, 3), 100.0, (0.5, 1.0, 2.0))
-    made = prepare_contributions(rows, labels, asked, lattice_norm_bound=None)
-    sums = np.stack([part.sum(axis=0) for part in made.by_class])
+    sums = np.stack([part.sum(axis=0) for part in by_group(rows, labels, asked)])
     for k in range(3):
         mine = rows[labels == k]
         assert asked.counts(sums)[k] == pytest.approx(len(mine))
@@ -140,9 +151,9 @@ def test_records_go_to_their_classs_nearest_point_and_lie_about_it() -> None:
     points = np.array([[[0.0], [10.0]], [[5.0], [20.0]]])
     asked = Moments(Frame(PublicMap(), 1, 2), 3.0, (1.0, 1.0, 0.0), points=points)
     rows, labels = np.array([[1.0], [9.0], [9.0], [21.0]]), np.array([0, 0, 1, 1])
-    made = prepare_contributions(rows, labels, asked, lattice_norm_bound=None)
-    assert [len(part) for part in made.by_class] == [1, 1, 1, 1]
-    about = [3.0 * part[0, 1] for part in made.by_class]
+    made = by_group(rows, labels, asked)
+    assert [len(part) for part in made] == [1, 1, 1, 1]
+    about = [3.0 * part[0, 1] for part in made]
     assert about == pytest.approx([1.0, -1.0, 3.0, 1.0])  # the third is clipped from 4 to 3
 
 
@@ -150,10 +161,8 @@ def test_the_norm_below_which_half_of_the_records_lie() -> None:
     rng = np.random.default_rng(3)
     rows = rng.normal(size=(20_000, 9)) * rng.uniform(0.1, 3.0, (20_000, 1))
     asked = NormHistogram(Frame(PublicMap(), 9, 1))
-    made = prepare_contributions(
-        rows, np.zeros(len(rows), dtype=np.int64), asked, lattice_norm_bound=None
-    )
-    sums = made.by_class[0].sum(axis=0, keepdims=True)
+    (made,) = by_group(rows, np.zeros(len(rows), dtype=np.int64), asked)
+    sums = made.sum(axis=0, keepdims=True)
     norms = np.linalg.norm(rows, axis=1)
     for part in (0.25, 0.5, 0.9):
         assert asked.quantile(sums, part) == pytest.approx(np.quantile(norms, part), rel=0.05)
@@ -476,13 +485,13 @@ def test_a_release_is_charged_before_anything_is_drawn(
     ledger = Ledger.open(tmp_path / "ledger.db")
     ledger.lineage("digits").set_limit(Limit(1.0, 2e-5))
     drawn: list[str] = []
-    real = capemix.moments.sum_local
+    real = capemix.engines.local.sum_local
 
     def watched(*args: Any, **kwargs: Any) -> Any:
         drawn.append(f"{ledger.lineage('digits').account().used:.3f}")
         return real(*args, **kwargs)
 
-    monkeypatch.setattr(capemix.moments, "sum_local", watched)
+    monkeypatch.setattr(capemix.engines.local, "sum_local", watched)
     asked: dict[str, Any] = {
         "synthesizer": "moments", "normalise": PublicMap.of_range(0, 16), "ledger": ledger,
         "lineage": "digits",

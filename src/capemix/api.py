@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from capemix.baselines import release_records
 from capemix.data.rows import LabeledRows
-from capemix.engines.local import run_local
+from capemix.engines.local import run_local, sums_local
 from capemix.errors import InputError
 from capemix.federation import Scheme
 from capemix.ledger import Ledger, Lineage
@@ -425,7 +425,9 @@ def _release_of_moments(
         if budget is not None:
             budget.charge("release", costs[-1])
 
-    return release_moments(plan, sites, source=source, before=charge, progress=progress)
+    return release_moments(
+        plan, first, sums_local(sites, source), source=source, before=charge, progress=progress
+    )
 
 
 def _tuned(epsilon: float, **asked: Any) -> dict[str, int]:

@@ -14,7 +14,7 @@ from typing import Any, Final
 import numpy as np
 
 from capemix.mix.reference import mixtures_by_loop
-from capemix.pipeline import Coordinator, SourceDraws, prepare_site, site_share
+from capemix.pipeline import Coordinator, SourceDraws, prepare_to_mix, site_share
 from capemix.plan import make_plan
 from capemix.prepare.steps import PublicMap
 from capemix.randomness.simulation import simulation_generator
@@ -62,7 +62,7 @@ def bench(
         mixture=mixture,
         normalise=PublicMap.of_range(0, 255),
     ).calibrate(10.0)
-    rows = prepare_site(plan, features, labels)
+    rows = prepare_to_mix(plan, features, labels)
     by_class = [
         part.astype(np.float32) / np.float32(plan.query.lattice_scale) for part in rows.by_class
     ]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -11,7 +11,8 @@ import numpy as np
 import numpy.typing as npt
 
 from capemix.data.rows import LabeledRows
-from capemix.engines.local import sum_local
+from capemix.guarantee import Guarantee
+from capemix.plan import Plan
 from capemix.plan.moments import (
     CENTRE,
     CENTRES,
@@ -40,35 +41,44 @@ from capemix.synthesizers.moments import (
 
 Real = npt.NDArray[np.float64]
 
-SumOf = Callable[[str, Contribution], Real]
-"""The noisy sums, groups by width, of a round by its name."""
+SumOf = Callable[[MomentsPlan, str, Plan], npt.NDArray[np.floating[Any]]]
+"""The way to a noisy sum: of which release (with its rank, once it is chosen), which of its rounds
+by name, and that round's plan. What comes back is over the plan's divisor."""
 
 
 def release_moments(
     plan: MomentsPlan,
-    sites: Sequence[LabeledRows],
+    schema_of: LabeledRows,
+    sum_of: SumOf,
     *,
     source: Source,
+    guarantee: Callable[[MomentsPlan], Guarantee] | None = None,
     before: Callable[[], None] | None = None,
     progress: Callable[[int], None] | None = None,
 ) -> Release:
-    """Carry out a calibrated plan on the sites' rows. ``before`` is called once, before anything is
-    drawn."""
+    """Carry out a calibrated plan: one sum after the other, then rows drawn with ``source``.
+
+    Of ``schema_of`` only the public schema is read. ``guarantee`` is asked once all sums are in; by
+    default the sums were made in this process, with the same source. ``before`` is called once,
+    before anything is drawn.
+    """
     if before is not None:
         before()
-    taken = _Taking(plan, sites, source, progress)
+    taken = _Taking(plan, sum_of, progress)
     found = taken.moments()
     plan = replace(plan, rank=taken.rank)
     rows, labels = drawn_rows(plan, found, source.child("rows"))
-    schema = sites[0]
+    seeded = isinstance(source, SeededSource)
     return Release(
-        features=rows.astype(np.float32 if schema.image_shape else np.float64, copy=False),
+        features=rows.astype(np.float32 if schema_of.image_shape else np.float64, copy=False),
         labels=labels,
         plan=plan,
-        guarantee=plan.guarantee(seeded=isinstance(source, SeededSource), one_process=True),
-        feature_names=schema.feature_names,
-        label_name=schema.label_name,
-        image_shape=schema.image_shape,
+        guarantee=plan.guarantee(seeded=seeded, one_process=True)
+        if guarantee is None
+        else guarantee(plan),
+        feature_names=schema_of.feature_names,
+        label_name=schema_of.label_name,
+        image_shape=schema_of.image_shape,
     )
 
 
@@ -78,11 +88,10 @@ class _Taking:
     def __init__(
         self,
         plan: MomentsPlan,
-        sites: Sequence[LabeledRows],
-        source: Source,
+        sum_of: SumOf,
         progress: Callable[[int], None] | None,
     ) -> None:
-        self._plan, self._sites, self._source = plan, sites, source
+        self._plan, self._sum_of = replace(plan, rank=None), sum_of
         self._progress = progress
         self._rounds = plan.rounds(0)
         self.rank = 0
@@ -118,6 +127,7 @@ class _Taking:
         multiplier = widest.multiplier / math.sqrt(widest.share(SPREADS))
         self.rank = tuned_rank(records, len(self._plan.classes), self._plan.most_rank, multiplier)
         self._rounds = self._plan.rounds(self.rank)
+        self._plan = replace(self._plan, rank=self.rank)
 
     def _own_spreads(self, centres: Real, sizes: Real, variances: Real, directions: Real) -> Real:
         """What each class's spread has beyond everybody's, in the largest directions."""
@@ -161,8 +171,7 @@ class _Taking:
 
     def _sum(self, name: str, asked: Contribution) -> Real:
         plan = self._rounds.plan(name, classes=self._plan.classes, contribution=asked)
-        source = self._source.child("round", name)
-        sums = sum_local(plan, self._sites, source=source)
+        sums = self._sum_of(self._plan, name, plan)
         if self._progress is not None:
             self._progress(1)
         return np.asarray(sums, dtype=np.float64) * plan.mixing.sites_averaged

@@ -23,9 +23,9 @@ from capemix.errors import InputError
 from capemix.federation import MaskKind
 from capemix.mix.select import Selected, select
 from capemix.plan import Accountant, NoiseLaw, Plan
-from capemix.prepare.moments import prepare_contributions
+from capemix.prepare.moments import SummedRows, sum_contributions
 from capemix.prepare.rows import PreparedRows, prepare_rows
-from capemix.queries import Participation, Selection
+from capemix.queries import Participation, Selection, SumQuery
 from capemix.randomness.gaussian import add_gaussian
 from capemix.randomness.source import Key, Source
 from capemix.randomness.tables import discrete_gaussian, rounded_gaussian
@@ -116,8 +116,12 @@ def masks_of(plan: Plan) -> Masks:
     )
 
 
-def prepare_site(plan: Plan, features: Array, labels: npt.NDArray[np.int64]) -> PreparedRows:
-    """A site's rows by class, clipped and on the lattice."""
+Prepared = PreparedRows | SummedRows
+"""A site's rows by class, clipped and on the lattice; or what they add up to, where the plan takes
+every record once."""
+
+
+def prepare_site(plan: Plan, features: Array, labels: npt.NDArray[np.int64]) -> Prepared:
     if features.ndim != 2 or features.shape[1] != plan.columns_read:
         raise InputError(
             "rows",
@@ -126,9 +130,13 @@ def prepare_site(plan: Plan, features: Array, labels: npt.NDArray[np.int64]) -> 
             fix="plan for these rows, or choose columns",
         )
     if plan.contribution is not None:
-        return prepare_contributions(
+        return sum_contributions(
             features, labels, plan.contribution, lattice_norm_bound=plan.lattice_norm_bound
         )
+    return prepare_to_mix(plan, features, labels)
+
+
+def prepare_to_mix(plan: Plan, features: Array, labels: npt.NDArray[np.int64]) -> PreparedRows:
     return prepare_rows(
         features,
         labels,
@@ -140,12 +148,12 @@ def prepare_site(plan: Plan, features: Array, labels: npt.NDArray[np.int64]) -> 
     )
 
 
-def check_site(plan: Plan, rows: PreparedRows) -> None:
+def check_site(plan: Plan, rows: Prepared) -> None:
     """Refuse, in front of the site's own people and before it joins, what a plan cannot do.
 
     Poisson selection never refuses. Fixed-size selection needs as many rows as were declared.
     """
-    if plan.mixing.selection is not Selection.FIXED:
+    if plan.mixing.selection is not Selection.FIXED or isinstance(rows, SummedRows):
         return
     by_class = plan.mixing.pool is Pool.CLASS
     names = [f"class {label}" for label in plan.classes] if by_class else ["the data"]
@@ -163,7 +171,7 @@ def check_site(plan: Plan, rows: PreparedRows) -> None:
 def site_share(
     plan: Plan,
     site: int,
-    rows: PreparedRows,
+    rows: Prepared,
     draws: Draws,
     keys: SiteKeys | None = None,
     *,
@@ -176,9 +184,7 @@ def site_share(
     ``out``, of the share's shape and type, is overwritten and becomes the share's memory.
     """
     query = plan.query
-    if len(rows.by_class) != len(query.participation) or any(
-        part.shape[1] != query.width for part in rows.by_class
-    ):
+    if not _fits(query, rows):
         raise ValueError("the prepared rows are not this plan's")
     if rows.lattice_norm_bound != query.lattice_norm_bound:
         raise ValueError("the rows were prepared for another lattice")
@@ -193,9 +199,12 @@ def site_share(
 
     def fill(block: Block) -> None:
         out = signed[block.start : block.stop]
-        participation = query.participation[block.group]
-        selected = draws.select(block, participation, len(rows.by_class[block.group]))
-        plan.mixing.add_block(rows, block.group, selected, out)
+        if isinstance(rows, SummedRows):
+            out[:] = rows.sums[block.start : block.stop]
+        else:
+            participation = query.participation[block.group]
+            selected = draws.select(block, participation, len(rows.by_class[block.group]))
+            plan.mixing.add_block(rows, block.group, selected, out)
         draws.add_noise(block, out)
         if keys is not None and masks is not None:
             add_masks(values[block.start : block.stop], keys, masks, block.label)
@@ -204,6 +213,14 @@ def site_share(
 
     _in_parallel(fill, blocks(query), threads)
     return SiteShare(site, values, plan.site_deviation)
+
+
+def _fits(query: SumQuery, rows: Prepared) -> bool:
+    if isinstance(rows, SummedRows):
+        return rows.sums.shape == query.shape
+    return len(rows.by_class) == len(query.participation) and all(
+        part.shape[1] == query.width for part in rows.by_class
+    )
 
 
 class Coordinator:

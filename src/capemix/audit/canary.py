@@ -15,7 +15,7 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from capemix.pipeline import prepare_site
+from capemix.pipeline import prepare_to_mix
 from capemix.plan import Plan
 from capemix.prepare.rows import PreparedRows
 from capemix.prepare.steps import SiteZScore
@@ -80,7 +80,7 @@ def _world(plan: Plan, change: Change, *, there: bool) -> World:
                 rows[0, 0] = length if there else -length
             elif change is Change.RELABELLED:
                 rows, labels = _with(rows, labels, length, 0 if there else 1)
-        sites.append(prepare_site(plan, rows, labels))
+        sites.append(prepare_to_mix(plan, rows, labels))
     usual, canary = [0.0, 0.0], [0.0, 0.0]
     for group, part in enumerate(sites[0].by_class[:2]):
         if len(part):

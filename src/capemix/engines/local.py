@@ -11,8 +11,9 @@ import numpy.typing as npt
 from capemix.data.rows import LabeledRows
 from capemix.errors import InputError
 from capemix.federation import Scheme
+from capemix.moments import SumOf
 from capemix.pipeline import Coordinator, SourceDraws, check_site, prepare_site, site_share
-from capemix.plan import Plan
+from capemix.plan import MomentsPlan, Plan
 from capemix.randomness.source import SeededSource, Source, SystemSource
 from capemix.release import Release
 from capemix.zerosum.graph import PeerGraph
@@ -75,6 +76,15 @@ def sum_local(
         for one in keys.values():
             one.erase()
     return coordinator.release_sums(divisor=plan.mixing.divisor, threads=threads)
+
+
+def sums_local(sites: Sequence[LabeledRows], source: Source) -> SumOf:
+    """The rounds of a release, each with a source of its own."""
+
+    def sum_of(_whole: MomentsPlan, name: str, plan: Plan) -> npt.NDArray[np.floating[Any]]:
+        return sum_local(plan, sites, source=source.child("round", name))
+
+    return sum_of
 
 
 def run_local(

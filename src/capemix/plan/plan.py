@@ -246,6 +246,7 @@ class Plan:
             (mixing.classes, mixing.width) == (asked.groups, asked.width)
             and asked.bound <= mixing.clip * (1 + 1e-12)
             and not mixing.label_noise
+            and mixing.selection is Selection.POISSON
             and mixing.pool is Pool.CLASS
             and set(mixing.samples) == {1}
             and set(mixing.pool_sizes) == {mixing.mixture}

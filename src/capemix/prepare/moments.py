@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import base64
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -20,7 +21,7 @@ import numpy as np
 import numpy.typing as npt
 
 from capemix.errors import InputError
-from capemix.prepare.rows import PreparedRows, Real, clip_rows, normalise_rows, truncate_rows
+from capemix.prepare.rows import Real, clip_rows, normalise_rows, truncate_rows
 from capemix.prepare.steps import (
     ColumnMap,
     PublicMap,
@@ -55,6 +56,8 @@ class Frame:
         whole = type(self.columns) is int and type(self.classes) is int
         d = self.columns
         fits = whole and min(d, self.classes) > 0
+        if fits and isinstance(self.normalise, ColumnMap):
+            fits = len(self.normalise.shift) == d
         if fits and self.centre is not None:
             fits = self.centre.shape in ((1, d), (self.classes, d))
         if fits and self.basis is not None:
@@ -240,38 +243,67 @@ class NormHistogram:
 
 Contribution = Moments | NormHistogram
 
-_CHUNK: Final = 2048
+_NUMBERS: Final = 1 << 21
+"""Held at a time while records are gone through, however many there are."""
 
 
-def prepare_contributions(
+@dataclass(frozen=True, eq=False)
+class SummedRows:
+    """What a site's records add up to, groups by width: integers, each record's part of norm
+    ``lattice_norm_bound`` at most; or in real arithmetic, ``l2_norm_bound``."""
+
+    sums: npt.NDArray[Any]
+    l2_norm_bound: float
+    lattice_norm_bound: int | None
+
+    def __repr__(self) -> str:
+        return f"SummedRows(shape={self.sums.shape}, l2_norm_bound={self.l2_norm_bound})"
+
+
+def sum_contributions(
     features: npt.NDArray[Any],
     labels: npt.NDArray[np.int64],
     asked: Contribution,
     *,
     lattice_norm_bound: int | None,
-) -> PreparedRows:
-    """What each of a site's records adds, by group. A label below 0 drops its record."""
-    pieces = [slice(start, start + _CHUNK) for start in range(0, len(labels), _CHUNK)]
-    groups = [asked.group_of(features[piece], labels[piece]) for piece in pieces]
-    group = np.concatenate(groups) if groups else np.empty(0, dtype=np.int64)
-    by_group: list[npt.NDArray[Any]] = []
-    for g in range(asked.groups):
-        members = np.flatnonzero(group == g)
-        dtype = np.float64 if lattice_norm_bound is None else np.int16
-        out: npt.NDArray[Any] = np.empty((len(members), asked.width), dtype=dtype)
-        for start in range(0, len(members), _CHUNK):
-            chunk = members[start : start + _CHUNK]
-            rows = asked.vectors(features[chunk], labels[chunk], group[chunk])
-            rows = clip_rows(rows, asked.bound)  # whatever was computed, this is what it may be
-            out[start : start + len(rows)] = (
-                rows
-                if lattice_norm_bound is None
-                else truncate_rows(
+) -> SummedRows:
+    """Everything that a site's records add. Memory grows with the sums, not with the records."""
+    dtype = np.float64 if lattice_norm_bound is None else np.int64
+    sums = np.zeros((asked.groups, asked.width), dtype=dtype)
+    for group, rows in contributions(features, labels, asked, lattice_norm_bound):
+        order = np.argsort(group, kind="stable")
+        present, starts = np.unique(group[order], return_index=True)
+        if len(present):
+            sums[present] += np.add.reduceat(rows[order], starts, axis=0, dtype=dtype)
+    return SummedRows(sums, asked.bound, lattice_norm_bound)
+
+
+def contributions(
+    features: npt.NDArray[Any],
+    labels: npt.NDArray[np.int64],
+    asked: Contribution,
+    lattice_norm_bound: int | None,
+) -> Iterator[tuple[npt.NDArray[np.int64], npt.NDArray[Any]]]:
+    """Some records at a time: the group of each, and what it adds. A label below 0 drops its
+    record."""
+    each = max(asked.width, asked.frame.columns, asked.frame.directions, asked.groups)
+    step = max(1, _NUMBERS // each)
+    for start in range(0, len(labels), step):
+        piece = slice(start, start + step)
+        group = np.asarray(asked.group_of(features[piece], labels[piece]))
+        kept = np.flatnonzero(group >= 0) + start
+        group = group[kept - start]
+        rows = asked.vectors(features[kept], labels[kept], group)
+        rows = clip_rows(rows, asked.bound)  # whatever was computed, this is what it may be
+        if lattice_norm_bound is None:
+            yield group, rows
+        else:
+            yield (
+                group,
+                truncate_rows(
                     rows, l2_norm_bound=asked.bound, lattice_norm_bound=lattice_norm_bound
-                )
+                ),
             )
-        by_group.append(out)
-    return PreparedRows(tuple(by_group), asked.bound, lattice_norm_bound)
 
 
 def upper(v: Real) -> Real:
