@@ -141,7 +141,7 @@ class World:
                     identity(f"site {s}"),
                     self.roster,
                     source.child("protocol", s),
-                    lambda plan, _schema, s=s: consent(s, plan),
+                    lambda plan, _schema, _part, s=s: consent(s, plan),
                     self.maker(s, mine, seed),
                 )
             )

@@ -29,20 +29,22 @@ from cryptography.hazmat.primitives.serialization import (
     load_pem_private_key,
 )
 
+from capemix.accounting.cost import together
 from capemix.accounting.joint_view import MOST_PROPOSALS
 from capemix.data.rows import LabeledRows
 from capemix.errors import BudgetError, CapemixError, InputError
 from capemix.ledger import Lineage
 from capemix.pipeline import SiteShare, SourceDraws, prepare_site, site_share
-from capemix.plan import Plan
+from capemix.plan import Asked, Plan
 from capemix.protocol.agreement import public_bytes
 from capemix.protocol.chunks import MOST_CHUNK
 from capemix.protocol.hello import introduce, is_challenge
+from capemix.protocol.part import Part
 from capemix.protocol.policy import Policy
 from capemix.protocol.roster import Roster
 from capemix.protocol.site import Site
 from capemix.protocol.wire import ProtocolError, parse
-from capemix.randomness.source import SeededSource, SystemSource
+from capemix.randomness.source import SeededSource, Source, SystemSource
 from capemix.zerosum.masks import SiteKeys
 
 _LOG: Final = logging.getLogger(__name__)
@@ -78,6 +80,8 @@ class Agent:
     def __init__(self, holdings: Holdings) -> None:
         self._holdings = holdings
         self._runs: dict[str, Site] = {}
+        self._releases: dict[bytes, Part] = {}
+        """The last round that this site uploaded, of each release in rounds."""
         self._lock = threading.Lock()
         holdings.budget.set_limit(holdings.policy.limit)
 
@@ -107,34 +111,31 @@ class Agent:
 
     def _site(self, run: str) -> Site:
         holdings = self._holdings
-        if holdings.test_seed is None:
-            keys, draws = SystemSource(), SystemSource()
-        else:
-            seeded = SeededSource(holdings.test_seed)
-            keys = seeded.child("protocol", holdings.number)  # type: ignore[assignment]
-            draws = seeded.child("site", holdings.number)  # type: ignore[assignment]
+        keys: Source = SystemSource()
+        if holdings.test_seed is not None:
+            keys = SeededSource(holdings.test_seed).child("protocol", holdings.number)
         asked: dict[str, Any] = {}
 
-        def consent(plan: Plan, schema: dict[str, Any]) -> str | None:
-            reason = holdings.policy.declines(plan, schema, holdings.budget.account())
+        def consent(plan: Plan, schema: dict[str, Any], part: Part | None) -> str | None:
+            reason = holdings.policy.declines(plan, schema, holdings.budget.account(), part)
+            if reason is None and part is not None:
+                reason = part.follows(self._releases.get(part.release))
             if reason is None and not set(schema["features"]) <= set(holdings.rows.feature_names):
                 reason = "this site does not have the plan's columns"
-            asked["features"] = schema.get("features")
+            asked["features"], asked["part"] = schema.get("features"), part
             draws = plan.federation.graph_failure() > 0.0  # else no graph can be a bad one
             if reason is None and draws and not holdings.budget.join(run, MOST_PROPOSALS):
                 reason = f"this site has joined {MOST_PROPOSALS} runs on sparse graphs already"
             return reason
 
         def make_share(plan: Plan, masks: SiteKeys) -> SiteShare:
-            try:
-                cost = plan.cost(holdings.policy.relation)
-                holdings.budget.charge(f"upload, site {holdings.number}", cost, run=run)
-            except BudgetError:  # runs may have gone on meanwhile
-                raise ProtocolError("the budget over all runs would be overspent") from None
+            part: Part | None = asked["part"]
+            self._charge(run, plan, part)
             for earlier in self._runs.values():
                 earlier.let_go()  # one upload is in memory at a time
             rows = rows_for(holdings.rows, plan, tuple(asked["features"]))
             prepared = prepare_site(plan, rows.features, rows.labels)
+            draws = self._draws(part)
             try:
                 return site_share(plan, holdings.number, prepared, SourceDraws(plan, draws), masks)
             finally:
@@ -142,8 +143,34 @@ class Agent:
 
         return Site(holdings.number, holdings.identity, holdings.roster, keys, consent, make_share)
 
+    def _charge(self, run: str, plan: Plan, part: Part | None) -> None:
+        """To the ledger, before anything is made of the rows. Runs may have gone on since this one
+        was agreed to: it may no longer be its turn, or within the budget."""
+        budget, relation = self._holdings.budget, self._holdings.policy.relation
+        what, whole = f"upload, site {self._holdings.number}", None
+        if part is not None:
+            reason = part.follows(self._releases.get(part.release))
+            if reason is not None:
+                raise ProtocolError(reason)
+            what, whole = f"{what}, {part.name}", together(part.costs(relation))
+        try:
+            budget.charge(what, plan.cost(relation), run=run, whole=whole)
+        except BudgetError:
+            raise ProtocolError("the budget over all runs would be overspent") from None
+        if part is not None:
+            self._releases[part.release] = part
 
-def rows_for(rows: LabeledRows, plan: Plan, features: tuple[str, ...]) -> LabeledRows:
+    def _draws(self, part: Part | None) -> Source:
+        """What the upload's noise comes from; by a test seed, what one process would draw."""
+        if self._holdings.test_seed is None:
+            return SystemSource()
+        seeded = SeededSource(self._holdings.test_seed)
+        if part is not None:
+            seeded = seeded.child("round", part.name)
+        return seeded.child("site", self._holdings.number)
+
+
+def rows_for(rows: LabeledRows, plan: Asked, features: tuple[str, ...]) -> LabeledRows:
     """The plan's columns and classes, in the plan's order; rows of other classes are dropped."""
     position = {name: code for code, name in enumerate(plan.classes)}
     codes = np.array([position.get(name, -1) for name in rows.classes], dtype=np.int64)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -65,6 +65,19 @@ def sum_cost(noised: NoisedSum, delta: float, relation: Relation) -> Cost:
         failure=noised.graph_failure,
         distance=0.0 if real else noised.numbers_drawn * noised.summands * SAMPLER_ERROR,
         basis=CLAIMED if real else PROVED,
+    )
+
+
+def together(costs: Sequence[Cost]) -> Cost:
+    """Several as one, each part added up: never less than what they cost."""
+    return Cost(
+        relation=costs[0].relation,
+        epsilon=sum(cost.epsilon for cost in costs),
+        delta=sum(cost.delta for cost in costs),
+        curve={order: sum(cost.curve[order] for cost in costs) for order in costs[0].curve},
+        failure=sum(cost.failure for cost in costs),
+        distance=sum(cost.distance for cost in costs),
+        basis=PROVED if all(cost.basis == PROVED for cost in costs) else CLAIMED,
     )
 
 

@@ -16,7 +16,11 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from capemix.engines.flower.files import Outcome
-    from capemix.plan import Plan
+    from capemix.plan import Asked
+
+Federated = Annotated[
+    opt.FederatedName, typer.Option(help="One sum of mixed rows, or rounds of moments.")
+]
 
 federate = typer.Typer(
     no_args_is_help=True, rich_markup_mode=None, help="A federation on Flower: its coordinator."
@@ -27,6 +31,7 @@ federate = typer.Typer(
 @opt.with_options(opt.Mixing)
 def plan(
     mixing: opt.Mixing,
+    context: typer.Context,
     out: Annotated[Path, typer.Option(help="The file to write, for example plan.json.")],
     epsilon: Annotated[float, typer.Option(help="The budget.")],
     sites: Annotated[int, typer.Option(help="S: sites.")],
@@ -36,8 +41,14 @@ def plan(
     label: Annotated[str, typer.Option(help="Name of the label column.")],
     classes: Annotated[str, typer.Option(help="Names of the classes, in order: a,b,c.")],
     class_sizes: Annotated[
-        str, typer.Option(help="Public sizes of the classes over all sites, or one for all.")
-    ],
+        str | None,
+        typer.Option(
+            help="Public sizes of the classes over all sites, or one for all "
+            "[default: for moments, paid for].",
+            show_default=False,
+        ),
+    ] = None,
+    synthesizer: Federated = "mixing",
     json: opt.Json = False,
 ) -> None:
     """Write down what is proposed to the sites, from public facts only."""
@@ -48,11 +59,13 @@ def plan(
     kinds = _classes(classes)
     with spinner("calibrating", quiet=json):
         made = _cape_plan(
+            synthesizer,
             epsilon,
             mixing.asked(len(names), mixing.public_map()),
+            opt.given(context),
             width=len(names),
             classes=kinds,
-            class_sizes=opt.parse_sizes(class_sizes, len(kinds)),
+            class_sizes=None if class_sizes is None else opt.parse_sizes(class_sizes, len(kinds)),
             sites=sites,
         )
     schema = {"features": names, "label": label, "image_shape": shape}
@@ -133,6 +146,7 @@ def local(
     table: opt.Table,
     mixing: opt.Mixing,
     counted: opt.Counted,
+    context: typer.Context,
     sites: Annotated[int, typer.Option(help="S: sites.")],
     out: Annotated[Path, typer.Option(help="Folder to write: absent or empty.")],
     epsilon: Annotated[float, typer.Option(help="The budget.")] = 10.0,
@@ -140,6 +154,7 @@ def local(
         opt.EngineName,
         typer.Option(help="SuperNodes as at the sites, or Flower's simulation of them, on Ray."),
     ] = "deployment",
+    synthesizer: Federated = "mixing",
     round_seconds: Annotated[float, typer.Option(help="How long a round waits.")] = 120.0,
     logs: Annotated[
         Path | None, typer.Option(help="Folder for what the processes say.", show_default=False)
@@ -158,16 +173,16 @@ def local(
     check_output(out)
     loaded = table.load()
     asked = counted.asked(loaded)
-    width, sizes = loaded.train.width, table.sizes(loaded)
-    if sizes is None:
-        raise InputError("--class-sizes", "must be declared for a file", fix="give public sizes")
+    width = loaded.train.width
     parts = table.deal(loaded, sites)
     made = _cape_plan(
+        synthesizer,
         epsilon,
         mixing.asked(width, mixing.public_map(loaded)),
+        opt.given(context),
         width=width,
         classes=loaded.train.classes,
-        class_sizes=sizes,
+        class_sizes=table.sizes(loaded),
         sites=sites,
     )
     seed = table.test_seed
@@ -214,11 +229,26 @@ class _Narrator:
 # -- from options to values ------------------------------------------------------------------------
 
 
-def _cape_plan(epsilon: float, asked: dict[str, Any], **facts: Any) -> Plan:
-    from capemix.plan import make_plan
+def _cape_plan(
+    synthesizer: str, epsilon: float, asked: dict[str, Any], typed: list[str], **facts: Any
+) -> Asked:
+    """``typed`` are the options that were given."""
+    from capemix.plan import make_moments_plan, make_plan
 
     if not 0 < epsilon < float("inf"):
         raise InputError("--epsilon", "must be above 0 and finite", value=epsilon, fix="set one")
+    if synthesizer == "moments":
+        for name in ("mixture", "clip"):
+            if name in typed:
+                raise InputError(
+                    f"--{name}", "has no meaning for moments", value=asked[name], fix="leave it out"
+                )
+            del asked[name]
+        if "samples" not in typed:
+            del asked["samples"]
+        return make_moments_plan(scheme="cape", **asked, **facts).calibrate(epsilon)
+    if facts["class_sizes"] is None:
+        raise InputError("--class-sizes", "must be declared to mix rows", fix="give public sizes")
     return make_plan(scheme="cape", **asked, **facts).calibrate(epsilon)
 
 
@@ -255,7 +285,7 @@ def _classes(text: str) -> tuple[str | int, ...]:
 
 
 def _show_guarantee(
-    made: Plan, as_json: bool, found: dict[str, Any], *, seeded: bool = False
+    made: Asked, as_json: bool, found: dict[str, Any], *, seeded: bool = False
 ) -> None:
     guarantee = made.guarantee(seeded=seeded)
     facts = {

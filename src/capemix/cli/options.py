@@ -34,6 +34,7 @@ LawName = Literal["discrete", "rounded", "gaussian"]
 NormaliseName = Literal["public", "site-zscore"]
 SynthesizerName = Literal["mixing", "moments", "dp-mix", "random-projection", "local-perturbation"]
 EngineName = Literal["deployment", "simulation"]
+FederatedName = Literal["mixing", "moments"]
 ModelName = Literal["logreg", "forest", "cnn"]
 DeviceName = Literal["cpu", "cuda"]
 

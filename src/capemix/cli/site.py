@@ -51,13 +51,13 @@ def check(
     """Look at the site's own rows against the public schema, before it joins."""
     from capemix.agent import rows_for
     from capemix.data import open_data
-    from capemix.plan import plan_from_json
+    from capemix.plan import asked_from_json
 
     try:
         found = json_.loads(plan.read_text())
-        proposed, schema = plan_from_json(found["plan"]), found["schema"]
+        proposed, schema = asked_from_json(found["plan"]), found["schema"]
         features = tuple(str(name) for name in schema["features"])
-    except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         if isinstance(error, InputError):
             raise
         raise InputError(

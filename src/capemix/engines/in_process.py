@@ -1,7 +1,7 @@
 """The whole protocol in one process: every message of a federation, and no network.
 
 To see what the protocol itself costs. The release has the law of `run_local`, and its bits under
-ring masks with the same test seed.
+ring masks with the same test seed; so have the rounds of `sums_in_process` and `sums_local`.
 """
 
 from __future__ import annotations
@@ -12,16 +12,21 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
+import numpy as np
+import numpy.typing as npt
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from capemix.data.rows import LabeledRows
 from capemix.errors import InputError
+from capemix.moments import SumOf
 from capemix.pipeline import SiteShare, SourceDraws, prepare_site, site_share
-from capemix.plan import Plan
+from capemix.plan import MomentsPlan, Plan
 from capemix.protocol.agreement import public_bytes
 from capemix.protocol.chunks import DEFAULT_CHUNK
 from capemix.protocol.coordinator import Run
+from capemix.protocol.part import Part
 from capemix.protocol.roster import Member, Roster
 from capemix.protocol.site import Site
 from capemix.randomness.source import SeededSource, Source, SystemSource
@@ -47,6 +52,32 @@ def run_in_process(
     chunk_bytes: int = DEFAULT_CHUNK,
 ) -> tuple[Release, list[Stage]]:
     """Carry out a calibrated cape plan; sites answer in turn, so that one upload is in memory."""
+    source = SystemSource() if source is None else source
+    means, stages = sum_in_process(plan, sites, source=source, chunk_bytes=chunk_bytes)
+    guarantee = plan.guarantee(seeded=isinstance(source, SeededSource), one_process=True)
+    return Release.from_means(plan, means, guarantee, schema_of=sites[0]), stages
+
+
+def sums_in_process(sites: Sequence[LabeledRows], source: Source) -> SumOf:
+    """The rounds of a release, each a run with a source of its own."""
+    release = secrets.token_bytes(16)
+
+    def sum_of(whole: MomentsPlan, name: str, plan: Plan) -> npt.NDArray[np.floating[Any]]:
+        part = Part(release, whole, name)
+        return sum_in_process(plan, sites, source=source.child("round", name), part=part)[0]
+
+    return sum_of
+
+
+def sum_in_process(
+    plan: Plan,
+    sites: Sequence[LabeledRows],
+    *,
+    source: Source,
+    chunk_bytes: int = DEFAULT_CHUNK,
+    part: Part | None = None,
+) -> tuple[npt.NDArray[np.floating[Any]], list[Stage]]:
+    """One run: the noisy sums over the plan's divisor."""
     if len(sites) != plan.federation.sites:
         raise InputError(
             "sites",
@@ -54,7 +85,6 @@ def run_in_process(
             value=len(sites),
             fix="repartition",
         )
-    source = SystemSource() if source is None else source
     keys = [Ed25519PrivateKey.generate() for _ in range(len(sites) + 1)]
     members = [Member(f"member {n}", public_bytes(key)) for n, key in enumerate(keys)]
     roster = Roster(members[0], tuple(members[1:]))
@@ -71,14 +101,14 @@ def run_in_process(
             secrets.token_bytes(16),
             Path(spool),
             chunk_bytes=chunk_bytes,
+            part=part,
         )
         while run.round is not None:
             stages.append(_one_round(run, made))
         started = time.monotonic()
         means = run.release_sums()
         stages.append(Stage("sum", time.monotonic() - started))
-    guarantee = plan.guarantee(seeded=isinstance(source, SeededSource), one_process=True)
-    return Release.from_means(plan, means, guarantee, schema_of=sites[0]), stages
+    return means, stages
 
 
 def _site(
@@ -94,7 +124,7 @@ def _site(
             draws.erase()
 
     keys = source.child("protocol", number)
-    return Site(number, identity, roster, keys, lambda _plan, _schema: None, make_share)
+    return Site(number, identity, roster, keys, lambda *_: None, make_share)
 
 
 def _one_round(run: Run, sites: Sequence[Site]) -> Stage:

@@ -16,7 +16,8 @@ need not have mean 1, and to stop only when *every* order of a set is exhausted 
 no more than the size of the set, as a factor of δ, which is too much. Here the order is fixed by
 the limit and the first release that is charged by its curve, both decided before that release: the
 order at which most repetitions of it would fit. A release whose own epsilon is the limit therefore
-fits, and repetitions compose as tightly as by Rényi accounting of plans fixed in advance.
+fits, and repetitions compose as tightly as by Rényi accounting of plans fixed in advance. The first
+part of a release that is charged in parts stands for the whole, which is planned before it.
 
 *By its own epsilon.* An (ε_i, δ_i)-private release is, but for an event of probability δ_i, one
 whose ratio is at most e^{ε_i} (Kairouz, Oh, Viswanath 2015): ρ_i(α) <= ε_i at every order, and δ_i
@@ -32,11 +33,12 @@ by coupling all releases with exact ones.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Final
 
-from capemix.accounting.cost import Cost
+from capemix.accounting.cost import Cost, together
 from capemix.errors import InputError
 from capemix.queries import Relation
 
@@ -193,10 +195,14 @@ class Account:
             total=total,
         )
 
-    def admit(self, cost: Cost, *, preliminary: bool = False) -> tuple[Account, Way] | None:
+    def admit(
+        self, cost: Cost, *, preliminary: bool = False, whole: Cost | None = None
+    ) -> tuple[Account, Way] | None:
         """The account after this release, and how it was charged; None if it does not fit.
 
-        ``preliminary``: charged by its own epsilon as long as no order is fixed.
+        ``preliminary``: charged by its own epsilon as long as no order is fixed. ``whole``: what
+        this is the first part of, planned before any of it; an order that is not fixed yet is the
+        one that suits the whole.
         """
         if cost.relation is not self.limit.relation:
             raise InputError(
@@ -205,12 +211,24 @@ class Account:
                 value=cost.relation,
                 fix="plan in that relation",
             )
-        by_curve = self if self.order is not None else None if preliminary else self._fitted(cost)
+        by_curve: Account | None = self
+        if self.order is None:
+            by_curve = None if preliminary else self._fitted(whole or cost)
         after = None if by_curve is None else by_curve.charged(cost, Way.CURVE)
         if after is not None and after.holds:
             return after, Way.CURVE
         after = self.charged(cost, Way.ALONE)
         return (after, Way.ALONE) if after.holds else None
+
+    def admits(self, costs: Sequence[Cost]) -> bool:
+        """Whether these fit, one after the other."""
+        account, whole = self, together(costs)
+        for cost in costs:
+            admitted = account.admit(cost, whole=whole)
+            if admitted is None:
+                return False
+            account, _ = admitted
+        return True
 
     def _fitted(self, cost: Cost) -> Account | None:
         """This account with the order at which most repetitions of the release would fit, and with

@@ -140,12 +140,14 @@ class Ledger:
         *,
         run: str | None = None,
         preliminary: bool = False,
+        whole: Cost | None = None,
     ) -> Account:
         """Count a release before it exists. It is on disk when this returns; if it does not fit,
-        `BudgetError`, and nothing is written."""
+        `BudgetError`, and nothing is written. ``preliminary`` and ``whole`` are as for
+        `Account.admit`."""
         with self._writing() as (database, accounts):
             account = _declared(accounts, lineage)
-            admitted = account.admit(cost, preliminary=preliminary)
+            admitted = account.admit(cost, preliminary=preliminary, whole=whole)
             if admitted is None:
                 raise _overspent(lineage, account, cost)
             after, way = admitted
@@ -276,9 +278,18 @@ class Lineage:
             account, _ = admitted
 
     def charge(
-        self, what: str, cost: Cost, *, run: str | None = None, preliminary: bool = False
+        self,
+        what: str,
+        cost: Cost,
+        *,
+        run: str | None = None,
+        preliminary: bool = False,
+        whole: Cost | None = None,
     ) -> Account:
-        return self.ledger.charge(self.name, what, cost, run=run, preliminary=preliminary)
+        """See `Ledger.charge`."""
+        return self.ledger.charge(
+            self.name, what, cost, run=run, preliminary=preliminary, whole=whole
+        )
 
 
 # -- small things ----------------------------------------------------------------------------------

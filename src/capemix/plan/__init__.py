@@ -1,11 +1,14 @@
 """What is asked, frozen: `Plan`, and how plans are made: `make_plan`, `plan_from_json`; and
-`RecordPlan`, `make_record_plan`, where every record is released by itself; and `MomentsPlan`, of
-rounds of moments."""
+`RecordPlan`, `make_record_plan`, where every record is released by itself; and `MomentsPlan`,
+`make_moments_plan`, `moments_from_json`, of rounds of moments. What a federation can be asked for:
+`asked_from_json`."""
 
 from __future__ import annotations
 
+from typing import Any
+
 from capemix.plan.making import make_plan, plan_from_json
-from capemix.plan.moments import MomentsPlan
+from capemix.plan.moments import MomentsPlan, make_moments_plan, moments_from_json
 from capemix.plan.plan import (
     ARITHMETIC,
     Accountant,
@@ -14,17 +17,32 @@ from capemix.plan.plan import (
     Plan,
 )
 from capemix.plan.recordwise import Projection, RecordPlan, make_record_plan
+from capemix.synthesizers.names import SynthesizerName
+
+Asked = Plan | MomentsPlan
+"""What a federation carries out: one sum, or rounds of them."""
+
+
+def asked_from_json(found: dict[str, Any]) -> Asked:
+    """What the ``as_json`` of either wrote."""
+    rounds = found.get("synthesizer") == SynthesizerName.MOMENTS
+    return moments_from_json(found) if rounds else plan_from_json(found)
+
 
 __all__ = [
     "ARITHMETIC",
     "Accountant",
+    "Asked",
     "BudgetLine",
     "MomentsPlan",
     "NoiseLaw",
     "Plan",
     "Projection",
     "RecordPlan",
+    "asked_from_json",
+    "make_moments_plan",
     "make_plan",
     "make_record_plan",
+    "moments_from_json",
     "plan_from_json",
 ]

@@ -11,12 +11,23 @@ from capemix.accounting.cost import Cost
 from capemix.errors import InputError
 from capemix.federation import Federation, MaskKind, Scheme
 from capemix.guarantee import Guarantee
+from capemix.plan.making import make_plan
 from capemix.plan.plan import BudgetLine, steps_as_json
 from capemix.plan.rounds import Round, Rounds, plan_rounds
 from capemix.prepare.moments import NORMS
 from capemix.prepare.rows import LATTICE_STEP
-from capemix.prepare.steps import ColumnMap, Coverage, PublicMap, Step, normalise_as_json
+from capemix.prepare.steps import (
+    ColumnMap,
+    Coverage,
+    PublicMap,
+    SiteZScore,
+    Step,
+    normalise_as_json,
+    normalise_from_json,
+)
 from capemix.queries import Relation
+from capemix.synthesizers.mixing import MOST
+from capemix.synthesizers.names import SynthesizerName
 
 MOST_RANK: Final = 64
 """Directions of a class's own spread: more would not stand out of the noise of any sensible data,
@@ -24,6 +35,9 @@ and what a record adds grows with their square."""
 
 MOST_COLUMNS: Final = 250
 """A record adds as many numbers as there are pairs of columns."""
+
+MOST_CLASSES: Final = 1000
+"""Each has a spread of its own: beyond, what a site adds up and sends would be large."""
 
 SIZES: Final = "class sizes"
 CENTRE: Final = "centre"
@@ -72,6 +86,32 @@ class MomentsPlan:
             raise InputError(
                 "classes", "must be at least one, and distinct", fix="give each class once"
             )
+        whole = (self.width, *(self.class_sizes or ()))
+        whole += tuple(number for number in (self.samples, self.rank) if number is not None)
+        if any(type(number) is not int or not 0 <= number <= MOST for number in whole):
+            raise InputError(
+                "columns, --samples and --class-sizes",
+                f"must be whole numbers up to {MOST}",
+                value=self.width,
+                fix="leave out fractions",
+            )
+        if self.width < 1 or (self.rank or 0) > self.most_rank:
+            raise InputError(
+                "columns",
+                "must be at least one, and no fewer than the rank",
+                value=self.width,
+                fix="choose columns",
+            )
+        if isinstance(self.normalise, ColumnMap) and len(self.normalise.shift) != self.width:
+            raise InputError(
+                "column map",
+                f"must have the {self.width} columns",
+                value=len(self.normalise.shift),
+                fix="give one for each column",
+            )
+        noise = self.multiplier
+        if noise is not None and not (noise == 0 or 1e-100 < noise < 1e100):
+            raise InputError("the plan's noise", "must be 0 or more", value=noise, fix="calibrate")
         if self.class_sizes is not None and len(self.class_sizes) != len(self.classes):
             raise InputError(
                 "--class-sizes",
@@ -93,6 +133,13 @@ class MomentsPlan:
                 value=self.width,
                 fix="use --synthesizer mixing",
             )
+        if len(self.classes) > MOST_CLASSES:
+            raise InputError(
+                "--synthesizer",
+                f"moments are for at most {MOST_CLASSES} classes",
+                value=len(self.classes),
+                fix="use --synthesizer mixing",
+            )
         if self.federation.averaged and self.federation.scheme is Scheme.CAPE:
             raise InputError(
                 "--form",
@@ -102,6 +149,11 @@ class MomentsPlan:
             )
 
     # -- the rounds --------------------------------------------------------------------------
+
+    @property
+    def before_rank(self) -> tuple[str, ...]:
+        """Rounds that are the same whichever rank is chosen, so that it may be chosen by them."""
+        return () if self.class_sizes is not None else (SIZES,)
 
     @property
     def most_rank(self) -> int:
@@ -229,7 +281,7 @@ class MomentsPlan:
         """Everything that was asked, for the manifest: declared and paid values only."""
         federation = self.federation
         return {
-            "synthesizer": "moments",
+            "synthesizer": str(SynthesizerName.MOMENTS),
             "classes": list(self.classes),
             "class_sizes": None if self.class_sizes is None else list(self.class_sizes),
             "width": self.width,
@@ -240,6 +292,7 @@ class MomentsPlan:
             "sites": federation.sites,
             "colluding": federation.colluding,
             "dropouts": federation.dropouts,
+            "masks": str(federation.masks) if federation.masked else None,
             "peers": federation.peers,
             "relation": str(self.relation),
             "delta": self.delta,
@@ -251,3 +304,64 @@ class MomentsPlan:
             ],
             "steps": steps_as_json(self.steps),
         }
+
+
+def make_moments_plan(
+    *,
+    width: int,
+    classes: tuple[str | int, ...],
+    normalise: PublicMap | ColumnMap | None = None,
+    samples: int | None = None,
+    class_sizes: tuple[int, ...] | None = None,
+    delta: float = 1e-5,
+    relation: Relation | str | None = None,
+    **who: Any,
+) -> MomentsPlan:
+    """A plan not yet calibrated; ``who`` takes part by the rules of `make_plan`."""
+    one = make_plan(
+        width=1, class_sizes=(1,), samples=1, mixture=1, delta=delta, relation=relation, **who
+    )
+    return MomentsPlan(
+        width=width,
+        classes=classes,
+        normalise=PublicMap() if normalise is None else normalise,
+        federation=one.federation,
+        relation=one.relation,
+        delta=delta,
+        samples=samples,
+        class_sizes=class_sizes,
+    )
+
+
+def moments_from_json(found: Any) -> MomentsPlan:
+    """The plan that `MomentsPlan.as_json` wrote, where nothing was looked at before. Anything that
+    does not come back the same is refused."""
+    try:
+        normalise, sizes = normalise_from_json(found["normalise"]), found["class_sizes"]
+        if isinstance(normalise, SiteZScore):
+            raise TypeError("normalise")
+        plan = make_moments_plan(
+            width=found["width"],
+            classes=tuple(found["classes"]),
+            normalise=normalise,
+            samples=found["samples"],
+            class_sizes=None if sizes is None else tuple(sizes),
+            **{name: found[name] for name in _WHO},
+        )
+        plan = replace(plan, multiplier=found["noise"], rank=found["rank"])
+        same = plan.as_json() == found
+    except InputError:
+        raise
+    except (KeyError, TypeError, ValueError, AttributeError, ArithmeticError, RecursionError):
+        same = False
+    if not same:
+        raise InputError(
+            "the plan", "cannot be read back as it was written", fix="propose it again"
+        )
+    return plan
+
+
+_WHO: Final = (
+    *("scheme", "sites", "colluding", "dropouts", "masks", "peers"),
+    *("relation", "delta"),
+)

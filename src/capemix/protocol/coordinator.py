@@ -26,6 +26,7 @@ from capemix.plan import Plan
 from capemix.protocol import shamir
 from capemix.protocol.agreement import pair_key, peers_among, public_bytes, setting_of
 from capemix.protocol.chunks import DEFAULT_CHUNK, LEAST_CHUNK, MOST_CHUNK, MOST_CHUNKS, Cut
+from capemix.protocol.part import Part
 from capemix.protocol.roster import Roster
 from capemix.protocol.site import ROUNDS, SEALED_BYTES
 from capemix.protocol.wire import (
@@ -48,7 +49,8 @@ _LONGEST_REASON: Final = 500
 
 
 class Run:
-    """One run, from the proposal to the noisy sums."""
+    """One run, from the proposal to the noisy sums. ``part`` says of which release it is a round,
+    if it is one."""
 
     def __init__(
         self,
@@ -60,6 +62,7 @@ class Run:
         spool: Path,
         *,
         chunk_bytes: int = DEFAULT_CHUNK,
+        part: Part | None = None,
     ) -> None:
         if public_bytes(identity) != roster.coordinator.identity:
             raise InputError(
@@ -79,7 +82,9 @@ class Run:
         self._roster = roster
         self._identity = identity
         self._spool = spool
-        self._context = Context(run, roster.digest(), proposal_digest(plan.as_json(), schema))
+        self._round_of = None if part is None else part.as_json()
+        proposed = proposal_digest(plan.as_json(), schema, self._round_of)
+        self._context = Context(run, roster.digest(), proposed)
         self._round = 0
         self._alive = tuple(range(len(roster.sites)))
         self._replies: list[dict[int, Message]] = [{}]
@@ -128,12 +133,13 @@ class Run:
 
     def _request(self, round_: str) -> dict[str, Any]:
         if round_ == "plan":
-            return {
+            proposal = {
                 "run": self._context.run.hex(),
                 "roster": self._context.roster.hex(),
                 "plan": self.plan.as_json(),
                 "schema": self._schema,
             }
+            return proposal if self._round_of is None else {**proposal, "part": self._round_of}
         if round_ == "agree":
             uploads = self._replies[ROUNDS.index("upload")]
             return {"included": {str(s): uploads[s].body["setting"] for s in self.included}}

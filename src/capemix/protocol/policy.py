@@ -10,8 +10,11 @@ from capemix.errors import InputError
 from capemix.guarantee import Status
 from capemix.ledger import Account, Limit
 from capemix.plan import Accountant, Plan
+from capemix.protocol.part import Part
 from capemix.queries import Relation
+from capemix.synthesizers.names import SynthesizerName
 
+_FEDERATED: Final = (SynthesizerName.MIXING, SynthesizerName.MOMENTS)
 _MOST: Final = 1e9
 """No limit of a policy is larger: it would be none, or a slip."""
 
@@ -23,7 +26,8 @@ class Policy:
     ``total_epsilon`` is over all runs, as the ledger composes them, at ``max_delta`` and in
     ``relation``: the lineage's limit. ``columns`` and ``classes`` list what
     may be used; None allows any. Gaussian masks are a claim about real numbers, so they must be
-    allowed by name.
+    allowed by name. ``synthesizers``: "mixing" is any one sum of drawn rows, and "moments" a
+    release in rounds, whose epsilon is that of all of them.
     """
 
     max_epsilon: float = 1.0
@@ -34,6 +38,7 @@ class Policy:
     columns: tuple[str, ...] | None = None
     classes: tuple[str | int, ...] | None = None
     real_arithmetic: bool = False
+    synthesizers: tuple[str, ...] = (SynthesizerName.MIXING,)
     relation: Relation = Relation.ADD_REMOVE
 
     def __post_init__(self) -> None:
@@ -57,6 +62,12 @@ class Policy:
                 raise InputError(
                     f"policy {name}", "must be a list of names", fix="list what may be used"
                 )
+        if type(self.synthesizers) is not tuple or not set(self.synthesizers) <= set(_FEDERATED):
+            raise InputError(
+                "policy synthesizers",
+                f"must be a list of some of {', '.join(_FEDERATED)}",
+                fix="list those that may be used",
+            )
         if type(self.real_arithmetic) is not bool:
             raise InputError(
                 "policy real_arithmetic",
@@ -76,7 +87,7 @@ class Policy:
             known = {field.name for field in fields(cls)}
             if not isinstance(found, dict) or not set(found) <= known:
                 raise ValueError
-            for name in ("columns", "classes"):
+            for name in ("columns", "classes", "synthesizers"):
                 if isinstance(found.get(name), list):
                     found[name] = tuple(found[name])
             if "relation" in found:
@@ -89,11 +100,21 @@ class Policy:
                 "policy", "is not a policy file", fix="start from the template"
             ) from None
 
-    def declines(self, plan: Plan, schema: dict[str, Any], account: Account) -> str | None:
-        """Why this plan is declined, or None. ``account`` says what earlier runs took."""
+    def declines(
+        self, plan: Plan, schema: dict[str, Any], account: Account, part: Part | None = None
+    ) -> str | None:
+        """Why this plan is declined, or None. ``account`` says what earlier runs took. A round of a
+        release is judged by the whole release, and its budget by this round and all that follow."""
+        if part is None and plan.contribution is not None:
+            return "a sum of moments must be proposed as a round, with its release"
+        kind = SynthesizerName.MIXING if part is None else SynthesizerName.MOMENTS
+        if kind not in self.synthesizers:
+            return f"{kind} is not among the synthesizers that are allowed"
+        if part is not None and (reason := part.misfit(plan)) is not None:
+            return reason
         if plan.accountant is not Accountant.SOUND:
             return "the plan is not accounted soundly"
-        guarantee = plan.guarantee(reference=False)
+        guarantee = plan.guarantee(reference=False) if part is None else part.whole.guarantee()
         allowed = {Status.GUARANTEE}
         if self.real_arithmetic:
             allowed.add(Status.REAL_ARITHMETIC)
@@ -105,7 +126,8 @@ class Policy:
             return f"delta {guarantee.delta:.3g} is above {self.max_delta:.3g}"
         if account.limit.relation is Relation.ADD_REMOVE and not plan.poisson:
             return "the plan cannot be counted for added records"
-        if account.admit(plan.cost(account.limit.relation)) is None:
+        relation = account.limit.relation
+        if not account.admits([plan.cost(relation)] if part is None else part.costs(relation)):
             return f"the budget of {self.total_epsilon:.4g} in all would be overspent"
         if plan.federation.sites < self.least_sites:
             return f"{plan.federation.sites} sites are fewer than {self.least_sites}"
@@ -114,7 +136,7 @@ class Policy:
         columns = schema.get("features")
         if (
             not isinstance(columns, list)
-            or len(columns) != plan.mixing.width
+            or len(columns) != plan.columns_read
             or not all(isinstance(name, str) for name in columns)
             or len(set(columns)) != len(columns)
         ):

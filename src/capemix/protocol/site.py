@@ -30,6 +30,7 @@ from capemix.protocol.agreement import (
     setting_of,
 )
 from capemix.protocol.chunks import LEAST_CHUNK, MOST_CHUNK, Cut
+from capemix.protocol.part import Part
 from capemix.protocol.roster import Roster
 from capemix.protocol.wire import (
     COORDINATOR,
@@ -53,8 +54,9 @@ SEALED_BYTES: Final = 2 * shamir.SHARE_BYTES + 16
 
 ROUNDS: Final = ("plan", "keys", "shares", "upload", "agree", "unmask")
 
-Consent = Callable[[Plan, dict[str, Any]], str | None]
-"""The site's policy: why a plan (with its public schema) is declined, or None. Never sees rows."""
+Consent = Callable[[Plan, dict[str, Any], Part | None], str | None]
+"""The site's policy: why a plan (with its public schema, and the release of which it is a round) is
+declined, or None. Never sees rows."""
 
 MakeShare = Callable[[Plan, SiteKeys], SiteShare]
 """The site's part of the sum, masked with these keys: the one thing that reads rows."""
@@ -157,7 +159,8 @@ class Site:
         run = bytes_of(request.body, "run", 16)
         if bytes_of(request.body, "roster", 32) != self._roster.digest():
             raise ProtocolError("the coordinator's roster is not the one this site verified")
-        proposed = proposal_digest(request.body.get("plan"), request.body.get("schema"))
+        parts = ("plan", "schema", "part")
+        proposed = proposal_digest(*(request.body.get(name) for name in parts))
         self._context = Context(run, self._roster.digest(), proposed)
 
     def _plan(self, body: dict[str, Any]) -> Message:
@@ -171,7 +174,8 @@ class Site:
         if plan.mixing.selection is not Selection.POISSON:
             # Its cost rests on declared class sizes, and a site with fewer rows could not answer.
             raise ProtocolError("in a federation records are drawn by Poisson selection")
-        reason = self._consent(plan, schema)
+        part = None if body.get("part") is None else Part.from_json(body["part"])
+        reason = self._consent(plan, schema, part)
         self._nonce = self._source.key("nonce")
         return self._reply(
             accept=reason is None,

@@ -58,9 +58,11 @@ def canonical(value: Any) -> bytes:
     return json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False).encode()
 
 
-def proposal_digest(plan: Any, schema: Any) -> bytes:
-    """What every message of a run is bound to: the plan, and the columns that it is about."""
-    return digest({"plan": plan, "schema": schema})
+def proposal_digest(plan: Any, schema: Any, part: Any = None) -> bytes:
+    """What every message of a run is bound to: the plan, the columns that it is about, and the
+    release of which it is a round, if it is one."""
+    proposed = {"plan": plan, "schema": schema}
+    return digest(proposed if part is None else {**proposed, "part": part})
 
 
 def digest(value: Any) -> bytes:

@@ -11,8 +11,9 @@ from typing import Any, Final
 
 from capemix.engines.flower.files import plan_text
 from capemix.errors import InputError
-from capemix.plan import Plan
+from capemix.plan import Asked, MomentsPlan
 from capemix.protocol.policy import Policy
+from capemix.synthesizers.names import SynthesizerName
 
 PACKAGE: Final = "capemix_run"
 CHUNK_BYTES: Final = 64 << 20
@@ -72,9 +73,13 @@ def run_config(
     wait_seconds: float = 600.0,
     round_seconds: float = 600.0,
     chunk_bytes: int = CHUNK_BYTES,
+    test_seed: int | None = None,
 ) -> dict[str, str | float | int]:
-    """What `coordinator_app.Settings` reads."""
+    """What `coordinator_app.Settings` reads. ``test_seed`` is for what the coordinator itself
+    draws, which is no noise: rows from noisy moments."""
+    seed = {} if test_seed is None else {"test-seed": test_seed}
     return {
+        **seed,
         "plan": str(plan.absolute()),
         "roster": str(roster.absolute()),
         "identity": str(identity.absolute()),
@@ -96,7 +101,13 @@ def write_app(folder: Path, config: Mapping[str, str | float | int]) -> None:
     (package / "client_app.py").write_text(_CLIENT)
 
 
-def write_federation(folder: Path, plan: Plan, schema: dict[str, Any]) -> list[Path]:
+def synthesizer_of(plan: Asked) -> SynthesizerName:
+    """As a policy calls it."""
+    rounds = isinstance(plan, MomentsPlan)
+    return SynthesizerName.MOMENTS if rounds else SynthesizerName.MIXING
+
+
+def write_federation(folder: Path, plan: Asked, schema: dict[str, Any]) -> list[Path]:
     """What a coordinator starts from: the plan, the app, and templates for the others to fill in.
 
     The app is in a folder of its own, so that nothing else is shipped.
@@ -116,6 +127,7 @@ def write_federation(folder: Path, plan: Plan, schema: dict[str, Any]) -> list[P
         **{f.name: getattr(Policy(), f.name) for f in fields(Policy)},
         "columns": schema["features"],
         "classes": list(plan.classes),
+        "synthesizers": [synthesizer_of(plan)],
     }
     policy.write_text(json.dumps(limits, indent=2) + "\n")
     config = run_config(

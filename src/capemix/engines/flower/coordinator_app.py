@@ -1,4 +1,5 @@
-"""The coordinator inside Flower: it drives a `Run` over the network and writes the release.
+"""The coordinator inside Flower: it drives a `Run` over the network, or one for each round of a
+release, and writes the release.
 
 What happens is known from one file, ``OUT.outcome.json``, written anew as the run goes on:
 Flower's own exit codes do not say.
@@ -16,6 +17,8 @@ from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
+import numpy.typing as npt
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from flwr.app import Context
 from flwr.common import log
 from flwr.serverapp import Grid, ServerApp
@@ -38,13 +41,16 @@ from capemix.engines.flower.processes import peak_memory
 from capemix.engines.flower.progress import Progress
 from capemix.engines.flower.rounds import Round
 from capemix.errors import CapemixError, InputError
-from capemix.plan import Plan
+from capemix.moments import release_moments
+from capemix.plan import Asked, MomentsPlan, Plan
 from capemix.protocol.chunks import LEAST_CHUNK, MOST_CHUNK
 from capemix.protocol.coordinator import Run
 from capemix.protocol.hello import new_challenge, site_of
+from capemix.protocol.part import Part
 from capemix.protocol.roster import Roster
 from capemix.protocol.site import ROUNDS
 from capemix.protocol.wire import ProtocolError
+from capemix.randomness.source import SeededSource, SystemSource
 from capemix.release import Release, check_output
 
 _POLL: Final = 1.0
@@ -63,6 +69,7 @@ class Settings:
     wait_seconds: float
     round_seconds: float
     chunk_bytes: int
+    test_seed: int | None = None
 
     @classmethod
     def from_config(cls, config: Mapping[str, Any]) -> Settings:
@@ -93,6 +100,14 @@ class Settings:
                 value=chunk_bytes,
                 fix=f"try {CHUNK_BYTES}",
             )
+        test_seed = config.get("test-seed")
+        if test_seed is not None and type(test_seed) is not int:
+            raise InputError(
+                "run config test-seed",
+                "must be a whole number",
+                value=test_seed,
+                fix="leave it out",
+            )
         return cls(
             plan=path("plan"),
             roster=path("roster"),
@@ -101,6 +116,7 @@ class Settings:
             wait_seconds=seconds("wait-seconds"),
             round_seconds=seconds("round-seconds"),
             chunk_bytes=chunk_bytes,
+            test_seed=test_seed,
         )
 
 
@@ -148,39 +164,87 @@ def _conduct(grid: Grid, settings: Settings, outcome: Outcome) -> None:
     settings.out.parent.mkdir(parents=True, exist_ok=True)
     identity = load_identity(settings.identity)
     node_of = find_sites(grid, plan, roster, settings.wait_seconds, outcome)
-    with tempfile.TemporaryDirectory(
-        prefix=f".{settings.out.name}.spool.", dir=settings.out.parent
-    ) as spool:
-        run = Run(
+    sums = _Sums(grid, settings, outcome, schema, roster, identity, node_of)
+    schema_of = no_rows(plan, schema)
+    if isinstance(plan, MomentsPlan):
+        seed = settings.test_seed
+        release = release_moments(
             plan,
-            schema,
-            roster,
-            identity,
-            secrets.token_bytes(16),
-            Path(spool),
-            chunk_bytes=settings.chunk_bytes,
+            schema_of,
+            sums.of_round,
+            source=SystemSource() if seed is None else SeededSource(seed),
+            guarantee=lambda chosen: chosen.guarantee(seeded=sums.seeded),
         )
-        try:
-            while run.round is not None:
-                _one_round(grid, run, node_of, settings, outcome)
-                outcome.write(settings.out)
-        finally:
-            for site, why in sorted(run.lost.items()):
-                outcome.lost.setdefault(str(site), why)
-        outcome.peak_memory["coordinator in rounds"] = peak_memory()
-        _say("taking the masks off")
-        means = run.release_sums()
-        outcome.included, seeded = list(run.included), run.seeded
-    release = Release.from_means(
-        plan, means, plan.guarantee(seeded=seeded), schema_of=no_rows(plan, schema)
-    )
+    else:
+        means = sums.take(plan)
+        guarantee = plan.guarantee(seeded=sums.seeded)
+        release = Release.from_means(plan, means, guarantee, schema_of=schema_of)
     release.save(settings.out)
     outcome.status = RELEASED
     outcome.peak_memory["coordinator"] = peak_memory()
 
 
+class _Sums:
+    """Noisy sums from the sites, a run for each.
+
+    A site that is lost in one is not asked again: who was late once would be waited for in every
+    round that follows.
+    """
+
+    def __init__(
+        self,
+        grid: Grid,
+        settings: Settings,
+        outcome: Outcome,
+        schema: dict[str, Any],
+        roster: Roster,
+        identity: Ed25519PrivateKey,
+        node_of: Mapping[int, int],
+    ) -> None:
+        self._grid, self._settings, self._outcome = grid, settings, outcome
+        self._schema, self._roster, self._identity = schema, roster, identity
+        self._node_of = dict(node_of)
+        self._release = secrets.token_bytes(16)
+        self.seeded = False
+
+    def of_round(self, whole: MomentsPlan, name: str, plan: Plan) -> npt.NDArray[np.floating[Any]]:
+        return self.take(plan, Part(self._release, whole, name))
+
+    def take(self, plan: Plan, part: Part | None = None) -> npt.NDArray[np.floating[Any]]:
+        settings, outcome = self._settings, self._outcome
+        done: list[dict[str, Any]] = []
+        with tempfile.TemporaryDirectory(
+            prefix=f".{settings.out.name}.spool.", dir=settings.out.parent
+        ) as spool:
+            run = Run(
+                plan,
+                self._schema,
+                self._roster,
+                self._identity,
+                secrets.token_bytes(16),
+                Path(spool),
+                chunk_bytes=settings.chunk_bytes,
+                part=part,
+            )
+            try:
+                while run.round is not None:
+                    name = None if part is None else part.name
+                    _one_round(self._grid, run, self._node_of, settings, outcome, done, name)
+                    outcome.write(settings.out)
+            finally:
+                for site, why in sorted(run.lost.items()):
+                    outcome.lost.setdefault(str(site), why)
+                    self._node_of.pop(site, None)
+            outcome.peak_memory["coordinator in rounds"] = peak_memory()
+            _say("taking the masks off")
+            means = run.release_sums()
+        outcome.included = list(run.included)
+        self.seeded |= run.seeded
+        return means
+
+
 def find_sites(
-    grid: Grid, plan: Plan, roster: Roster, seconds: float, outcome: Outcome
+    grid: Grid, plan: Asked, roster: Roster, seconds: float, outcome: Outcome
 ) -> dict[int, int]:
     """Which node speaks for which site: each gets a challenge of its own, which the site signs, so
     that a node which lies cannot take a site's place.
@@ -219,11 +283,17 @@ def find_sites(
 
 
 def _one_round(
-    grid: Grid, run: Run, node_of: Mapping[int, int], settings: Settings, outcome: Outcome
+    grid: Grid,
+    run: Run,
+    node_of: Mapping[int, int],
+    settings: Settings,
+    outcome: Outcome,
+    before: list[dict[str, Any]],
+    name: str | None,
 ) -> None:
     """Ask every site, hand on what comes, and close the round when all have answered or time is
-    up."""
-    started, before = time.monotonic(), set(run.lost)
+    up. ``before`` are this run's rounds that are over, and ``name`` is its sum's."""
+    started, lost = time.monotonic(), set(run.lost)
     said = started
 
     def show(progress: dict[str, Any]) -> None:
@@ -235,10 +305,11 @@ def _one_round(
             _say(describe_progress(progress))
 
     open_round = Round(grid, run, node_of, settings.round_seconds)
-    open_round.conduct(Progress(run, outcome.rounds, show))
+    open_round.conduct(Progress(run, before, show, name))
     done: dict[str, Any] = {
+        "sum": name,
         "round": run.round,
-        "number": len(outcome.rounds) + 1,
+        "number": len(before) + 1,
         "of": len(ROUNDS),
         "answered": len(run.answered),
         "bytes_out": open_round.bytes_out,
@@ -247,14 +318,15 @@ def _one_round(
     try:
         run.close()
     finally:
-        done["lost"] = sorted(set(run.lost) - before)
+        done["lost"] = sorted(set(run.lost) - lost)
         done["seconds"] = round(time.monotonic() - started, 3)
+        before.append(done)
         outcome.rounds.append(done)
         outcome.progress = None
         _say(describe_round(done))
 
 
-def no_rows(plan: Plan, schema: Mapping[str, Any]) -> LabeledRows:
+def no_rows(plan: Asked, schema: Mapping[str, Any]) -> LabeledRows:
     """The public schema in the shape that a release takes it from."""
     try:
         names = tuple(str(name) for name in schema["features"])

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from capemix.errors import InputError
-from capemix.plan import Plan, plan_from_json
+from capemix.plan import Asked, asked_from_json
 
 RUNNING: Final = "running"
 RELEASED: Final = "released"
@@ -18,12 +18,12 @@ ENDED: Final = "ended"
 """Without a release."""
 
 
-def plan_text(plan: Plan, schema: dict[str, Any]) -> str:
+def plan_text(plan: Asked, schema: dict[str, Any]) -> str:
     """What the coordinator proposes, and each site can read before it joins."""
     return json.dumps({"plan": plan.as_json(), "schema": schema}, indent=2) + "\n"
 
 
-def read_plan_file(path: Path) -> tuple[Plan, dict[str, Any]]:
+def read_plan_file(path: Path) -> tuple[Asked, dict[str, Any]]:
     try:
         found = json.loads(path.read_text())
         proposed, schema = found["plan"], found["schema"]
@@ -36,7 +36,7 @@ def read_plan_file(path: Path) -> tuple[Plan, dict[str, Any]]:
             value=path,
             fix="write it with capemix federate plan",
         ) from None
-    plan = plan_from_json(proposed)
+    plan = asked_from_json(proposed)
     if plan.noise is None or not plan.federation.masked:
         raise InputError(
             "plan file", "must hold a calibrated cape plan", value=path, fix="write it again"
@@ -93,7 +93,7 @@ class Outcome:
 def describe_round(done: dict[str, Any]) -> str:
     """A round that is over, in a line."""
     return (
-        f"round {done['number']} of {done['of']}, {done['round']}: {done['answered']} sites in,"
+        f"{_which(done)}: {done['answered']} sites in,"
         f" lost: {listed(done['lost'])}, {_size(done['bytes_out'])} out,"
         f" {_size(done['bytes_in'])} in, {done['seconds']:.1f} s"
     )
@@ -102,13 +102,20 @@ def describe_round(done: dict[str, Any]) -> str:
 def describe_progress(now: dict[str, Any]) -> str:
     """The open round, in a line."""
     line = (
-        f"round {now['number']} of {now['of']}, {now['round']}: {now['sites_in']} sites in,"
+        f"{_which(now)}: {now['sites_in']} sites in,"
         f" {now['sites_waited_for']} to come, {now['sites_lost']} lost"
     )
     if now["expected_bytes"]:
         line += f", {_size(now['uploaded_bytes'])} of {_size(now['expected_bytes'])} in"
     left = now["seconds_left"]
     return line if left is None else f"{line}, about {left:.0f} s left"
+
+
+def _which(done: dict[str, Any]) -> str:
+    """Which round it is, and of which sum where a release has several."""
+    name = done.get("sum")
+    of_sum = "" if name is None else f"{name}: "
+    return f"{of_sum}round {done['number']} of {done['of']}, {done['round']}"
 
 
 def listed(sites: list[int]) -> str:

@@ -23,7 +23,12 @@ import numpy as np
 
 from capemix.agent import new_identity
 from capemix.data.rows import LabeledRows
-from capemix.engines.flower.app_folder import CHUNK_BYTES, run_config, write_app
+from capemix.engines.flower.app_folder import (
+    CHUNK_BYTES,
+    run_config,
+    synthesizer_of,
+    write_app,
+)
 from capemix.engines.flower.credentials import ServerFiles, loopback_certificate, node_key
 from capemix.engines.flower.files import ENDED, RUNNING, Outcome, plan_text
 from capemix.engines.flower.processes import (
@@ -36,7 +41,7 @@ from capemix.engines.flower.processes import (
 )
 from capemix.engines.flower.relay import AGENT_SOCKET, AGENT_SOCKETS
 from capemix.errors import InputError
-from capemix.plan import Plan
+from capemix.plan import Asked
 from capemix.protocol.roster import Roster
 from capemix.protocol.wire import ProtocolError
 from capemix.release import check_output
@@ -66,7 +71,7 @@ def schema_of(rows: LabeledRows) -> dict[str, Any]:
 
 
 def run_on_loopback(
-    plan: Plan,
+    plan: Asked,
     sites: Sequence[LabeledRows],
     out: Path,
     *,
@@ -119,7 +124,7 @@ def run_on_loopback(
 
 @dataclass(frozen=True)
 class _Trial:
-    plan: Plan
+    plan: Asked
     work: Path
     round_seconds: float
     chunk_bytes: int
@@ -169,6 +174,7 @@ class _Trial:
             wait_seconds=self._wait_seconds,
             round_seconds=self.round_seconds,
             chunk_bytes=self.chunk_bytes,
+            test_seed=self.test_seed,
         )
         if self.simulated:
             config[AGENT_SOCKETS] = str(self.work / "agent-{}.socket")
@@ -304,7 +310,7 @@ class _Trial:
 # -- small things ----------------------------------------------------------------------------------
 
 
-def _permissive(plan: Plan) -> dict[str, Any]:
+def _permissive(plan: Asked) -> dict[str, Any]:
     """A policy for a trial: just what this plan asks for."""
     guarantee = plan.guarantee()
     if guarantee.epsilon is None:
@@ -316,6 +322,7 @@ def _permissive(plan: Plan) -> dict[str, Any]:
         "least_sites": 1,
         "least_colluding": 0,
         "real_arithmetic": True,
+        "synthesizers": [synthesizer_of(plan)],
     }
 
 

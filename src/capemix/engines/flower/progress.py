@@ -16,19 +16,25 @@ _UPLOAD: Final = ROUNDS.index("upload")
 class Progress:
     """Told at most once a second while a round is open.
 
-    The time left is for the rounds; what follows them (masks off, release written) is not in it.
+    The time left is for the rounds of this sum, called ``name`` where a release has several; what
+    follows them (masks off, other sums, release written) is not in it.
     Uploads: the bytes to come at the pace of those that came, from the first one on. Other rounds:
     each as long as the mean of those that are over. Before the first chunk is in, nobody knows.
     """
 
     def __init__(
-        self, run: Run, done: Sequence[Mapping[str, Any]], show: Callable[[dict[str, Any]], None]
+        self,
+        run: Run,
+        done: Sequence[Mapping[str, Any]],
+        show: Callable[[dict[str, Any]], None],
+        name: str | None = None,
     ) -> None:
         self._run = run
         self._number = len(done)
         small = [float(each["seconds"]) for each in done if each["round"] != "upload"]
         self._mean = sum(small) / len(small) if small else None
         self._show = show
+        self._name = name
         self._started = self._next = time.monotonic()
         self._pace_from: float | None = None
 
@@ -43,6 +49,7 @@ class Progress:
         came, expected = self._run.uploaded if uploading else (0, 0)
         self._show(
             {
+                "sum": self._name,
                 "round": ROUNDS[self._number],
                 "number": self._number + 1,
                 "of": len(ROUNDS),

@@ -1,0 +1,97 @@
+"""A run that is one round of a release: it is proposed with the whole, so that a site agrees to all
+rounds or to none.
+
+The whole is a `MomentsPlan`, from which a site works out itself how many rounds there are, what
+each adds up, how much noise it has and what it costs. Only what a record adds (a centre, a basis, a
+norm to clip at) depends on earlier rounds, and it can be anything that adds no more than was said.
+No plan has more than `MOST_COLUMNS` and `MOST_CLASSES`, so that a round's sums are 17 MB at most.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+from capemix.accounting.cost import Cost
+from capemix.errors import InputError
+from capemix.plan import MomentsPlan, Plan, moments_from_json
+from capemix.plan.rounds import Rounds
+from capemix.protocol.wire import ProtocolError, bytes_of
+from capemix.queries import Relation
+
+
+@dataclass(frozen=True)
+class Part:
+    """``release`` names the release in the proposals of all its rounds; ``name`` is this round's.
+    ``whole`` has the rank as far as it is chosen: once, after the class sizes."""
+
+    release: bytes
+    whole: MomentsPlan
+    name: str
+
+    def as_json(self) -> dict[str, Any]:
+        return {
+            "release": self.release.hex(),
+            "whole": self.whole.as_json(),
+            "round": self.name,
+        }
+
+    @classmethod
+    def from_json(cls, found: Any) -> Part:
+        if not isinstance(found, dict) or set(found) != {"release", "whole", "round"}:
+            raise ProtocolError("a round's proposal must name its release, the whole and the round")
+        whole = moments_from_json(found["whole"])
+        part = cls(bytes_of(found, "release", 16), whole, found["round"])
+        if whole.multiplier is None or part.name not in part.names:
+            raise ProtocolError("a round's proposal must be of a calibrated release that has it")
+        return part
+
+    @property
+    def _rounds(self) -> Rounds:
+        """Those to come have the same shares whichever rank is chosen, up to the choice."""
+        whole = self.whole
+        return whole.rounds(whole.most_rank if whole.rank is None else whole.rank)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """All rounds, in order."""
+        return tuple(one.name for one in self._rounds.rounds)
+
+    @property
+    def before(self) -> tuple[str, ...]:
+        return self.names[: self.names.index(self.name)]
+
+    def costs(self, relation: Relation) -> list[Cost]:
+        """Of this round and of each that follows."""
+        plans = self._rounds.plans
+        return [plans[name].cost(relation) for name in self.names[len(self.before) :]]
+
+    def misfit(self, plan: Plan) -> str | None:
+        """Why this plan is not this round's, or None. Looks at no row."""
+        whole, asked = self.whole, plan.contribution
+        if asked is None:
+            return "the plan is not a sum of moments"
+        if whole.rank is None and self.name not in whole.before_rank:
+            return f"the round {self.name} needs the rank to be chosen"
+        if asked.frame.normalise != whole.normalise:
+            return "the round normalises rows in another way than the release"
+        try:
+            said = self._rounds.plan(self.name, classes=whole.classes, contribution=asked)
+        except InputError:
+            return "the round adds up something else than the release says"
+        if said.as_json() != plan.as_json():
+            return "the round is not planned as the release says"
+        return None
+
+    def follows(self, known: Part | None) -> str | None:
+        """Why it is not this round's turn, or None; ``known`` is the last round of this release
+        that the site took part in."""
+        if known is None:
+            return "this site was not in the release's earlier rounds" if self.before else None
+        if replace(known.whole, rank=None) != replace(self.whole, rank=None):
+            return "this is not the release that was agreed to"
+        if known.whole.rank not in (None, self.whole.rank):
+            return "the release's rank was chosen already"
+        if self.before != (*known.before, known.name):
+            return "a release's rounds are made once each, in their order"
+        return None
