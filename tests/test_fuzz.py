@@ -41,9 +41,13 @@ from capemix.engines.flower.files import (
 )
 from capemix.engines.local import run_local
 from capemix.errors import InputError
-from capemix.plan import make_plan, plan_from_json
+from capemix.ledger import Account
+from capemix.plan import make_moments_plan, make_plan, plan_from_json
+from capemix.prepare.moments import Frame, Moments
+from capemix.prepare.steps import PublicMap
 from capemix.protocol import wire
 from capemix.protocol.hello import introduce, new_challenge, site_of
+from capemix.protocol.part import Part
 from capemix.protocol.policy import Policy
 from capemix.protocol.roster import Roster
 from capemix.protocol.site import ROUNDS
@@ -132,6 +136,51 @@ def test_bent_plans(found: dict[str, Any]) -> None:
     plan = taken_or_refused(plan_from_json, found)
     if plan is not None:  # a site's policy looks at it next
         taken_or_refused(Policy().declines, plan, SCHEMA, 0.0)
+
+
+ROUNDS_PLAN = make_moments_plan(
+    width=4, classes=(0, 1), normalise=PublicMap.of_range(0, 1), scheme="cape", sites=4
+).calibrate(0.9)
+A_ROUND = ROUNDS_PLAN.rounds(0).plan(
+    "class sizes",
+    classes=(0, 1),
+    contribution=Moments(Frame(PublicMap.of_range(0, 1), 4, 2), 1.0, (1.0, 0.0, 0.0)),
+)
+PART = Part(bytes(16), ROUNDS_PLAN, "class sizes")
+ROUNDS_POLICY = Policy(synthesizers=("moments",))
+
+
+def test_the_valid_round_is_agreed_to() -> None:
+    part = Part.from_json(json.loads(json.dumps(PART.as_json())))
+    assert ROUNDS_POLICY.declines(A_ROUND, SCHEMA, Account(ROUNDS_POLICY.limit), part) is None
+
+
+@fuzz(100)
+@given(bent_json(json.loads(json.dumps(PART.as_json()))))
+def test_bent_parts(found: dict[str, Any]) -> None:
+    part = taken_or_refused(Part.from_json, found)
+    if part is not None:
+        account = Account(ROUNDS_POLICY.limit)
+        taken_or_refused(ROUNDS_POLICY.declines, A_ROUND, SCHEMA, account, part)
+        taken_or_refused(part.follows, PART)
+
+
+@fuzz(60)
+@given(bent_json(json.loads(json.dumps(A_ROUND.as_json()))))
+def test_bent_rounds(found: dict[str, Any]) -> None:
+    plan = taken_or_refused(plan_from_json, found)
+    if plan is not None:
+        account = Account(ROUNDS_POLICY.limit)
+        taken_or_refused(ROUNDS_POLICY.declines, plan, SCHEMA, account, PART)
+
+
+@fuzz(30)
+@given(bent_text(json.loads(plan_text(ROUNDS_PLAN, SCHEMA))))
+def test_bent_plan_files_of_rounds(text: str) -> None:
+    path = written("plan.json", text)
+    found = no_more_than(path, read_plan_file, path)
+    if found is not None:
+        taken_or_refused(no_rows, *found)
 
 
 @fuzz(50)
@@ -667,6 +716,9 @@ def test_a_monstrous_plan_is_judged_at_once(asked: dict[str, Any]) -> None:
         {"columns": "abc"},
         {"columns": [["a"]]},
         {"classes": [None]},
+        {"synthesizers": "mixing"},
+        {"synthesizers": ["mixing", "dp-mix"]},
+        {"synthesizers": [["mixing"]]},
     ],
 )
 def test_a_policy_of_other_types_is_refused(change: dict[str, Any]) -> None:

@@ -117,9 +117,9 @@ class Agent:
         asked: dict[str, Any] = {}
 
         def consent(plan: Plan, schema: dict[str, Any], part: Part | None) -> str | None:
-            reason = holdings.policy.declines(plan, schema, holdings.budget.account(), part)
-            if reason is None and part is not None:
-                reason = part.follows(self._releases.get(part.release))
+            reason = None if part is None else part.follows(self._releases.get(part.release))
+            if reason is None:
+                reason = holdings.policy.declines(plan, schema, holdings.budget.account(), part)
             if reason is None and not set(schema["features"]) <= set(holdings.rows.feature_names):
                 reason = "this site does not have the plan's columns"
             asked["features"], asked["part"] = schema.get("features"), part

@@ -71,6 +71,8 @@ class Part:
         whole, asked = self.whole, plan.contribution
         if asked is None:
             return "the plan is not a sum of moments"
+        if asked.frame.directions > whole.width:
+            return "the round looks in more directions than there are columns"
         if whole.rank is None and self.name not in whole.before_rank:
             return f"the round {self.name} needs the rank to be chosen"
         if asked.frame.normalise != whole.normalise:
