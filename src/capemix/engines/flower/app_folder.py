@@ -77,7 +77,7 @@ def run_config(
 ) -> dict[str, str | float | int]:
     """What `coordinator_app.Settings` reads. ``test_seed`` is for what the coordinator itself
     draws, which is no noise: rows from noisy moments."""
-    seed = {} if test_seed is None else {"test-seed": test_seed}
+    seed = {} if test_seed is None else {"test-seed": str(test_seed)}
     return {
         **seed,
         "plan": str(plan.absolute()),

@@ -100,14 +100,13 @@ class Settings:
                 value=chunk_bytes,
                 fix=f"try {CHUNK_BYTES}",
             )
-        test_seed = config.get("test-seed")
-        if test_seed is not None and type(test_seed) is not int:
+        try:
+            seed = config.get("test-seed")
+            test_seed = None if seed is None else int(seed)
+        except (TypeError, ValueError, OverflowError):
             raise InputError(
-                "run config test-seed",
-                "must be a whole number",
-                value=test_seed,
-                fix="leave it out",
-            )
+                "run config test-seed", "must be a whole number", value=seed, fix="leave it out"
+            ) from None
         return cls(
             plan=path("plan"),
             roster=path("roster"),
