@@ -26,8 +26,9 @@ from capemix.engines.flower.local import run_on_loopback
 from capemix.engines.in_process import sums_in_process
 from capemix.engines.local import sums_local
 from capemix.errors import InputError
+from capemix.guarantee import Guarantee
 from capemix.ledger import Account, Ledger, Limit
-from capemix.moments import release_moments
+from capemix.moments import SumOf, release_moments
 from capemix.plan import MomentsPlan, Plan, make_moments_plan, make_plan, moments_from_json
 from capemix.plan.moments import CENTRE, CENTRES, NORMS_OF, SIZES, SPREAD, SPREADS
 from capemix.prepare.moments import Frame, Moments, NormHistogram, sum_contributions
@@ -74,9 +75,20 @@ def a_plan(epsilon: float = 8.0, **changed: Any) -> MomentsPlan:
 
 
 def local(plan: MomentsPlan, rows: list[LabeledRows] | None = None) -> Release:
-    source = SeededSource(SEED)
     rows = rows or parts()
-    return release_moments(plan, rows[0], sums_local(rows, source), source=source)
+    return release_moments(plan, rows[0], sums_local(rows, SeededSource(SEED)), promised)
+
+
+def kept(sum_of: SumOf, seen: list[Any]) -> SumOf:
+    def take(whole: MomentsPlan, name: str, plan: Plan) -> Any:
+        seen.append(np.array(sum_of(whole, name, plan)))
+        return seen[-1]
+
+    return take
+
+
+def promised(plan: MomentsPlan) -> Guarantee:
+    return plan.guarantee(seeded=True, one_process=True)
 
 
 # -- the protocol in one process -------------------------------------------------------------------
@@ -94,14 +106,18 @@ def local(plan: MomentsPlan, rows: list[LabeledRows] | None = None) -> Release:
 def test_every_message_of_a_federation_gives_the_release_of_one_process(
     epsilon: float, changed: dict[str, Any]
 ) -> None:
-    plan, source = a_plan(epsilon, **changed), SeededSource(SEED)
-    found = release_moments(plan, parts()[0], sums_in_process(parts(), source), source=source)
-    one = local(plan)
+    plan, rows = a_plan(epsilon, **changed), parts()
+    sums: list[list[Any]] = [[], []]
+    found, one = (
+        release_moments(plan, rows[0], kept(way(rows, SeededSource(SEED)), seen), promised)
+        for way, seen in zip((sums_in_process, sums_local), sums, strict=True)
+    )
     assert (found.plan.rank > 0) == (epsilon == 8.0)
     assert found.plan == one.plan
     assert found.guarantee == one.guarantee
     if changed.get("masks") == "gaussian":  # masks leave rounding behind
-        assert np.allclose(found.features, one.features, atol=1e-6)
+        for ours, theirs in zip(*sums, strict=True):
+            assert np.allclose(ours, theirs, atol=1e-6)
     else:
         assert found.features.tobytes() == one.features.tobytes()
 
@@ -219,7 +235,7 @@ def first_rounds(
         return take(whole, name, asked)
 
     with pytest.raises(Stopped) as stopped:
-        release_moments(plan, parts()[0], stop, source=SeededSource(SEED))
+        release_moments(plan, parts()[0], stop, promised)
     whole, name, asked = stopped.value.args
     return whole, name, asked
 
@@ -231,7 +247,7 @@ def test_agents_give_the_release_and_charge_every_round_within_the_limit(
     """The limit is the release's own epsilon: one by one, all rounds fit, and nothing more does."""
     plan = a_plan(epsilon)
     world = Federation(tmp_path, allowing(plan))
-    found = release_moments(plan, parts()[0], world.sum_of(), source=SeededSource(SEED))
+    found = release_moments(plan, parts()[0], world.sum_of(), promised)
     assert found.features.tobytes() == local(plan).features.tobytes()
     names = [one.name for one in plan.rounds(found.plan.rank).rounds]
     lines = [line.entry for line in world.lineages[1].ledger.lines()]
@@ -259,7 +275,7 @@ def test_each_upload_is_charged_before_it_is_made(tmp_path: Path) -> None:
         counts.append(world.charges)
         return run.release_sums()
 
-    release_moments(plan, parts()[0], watched, source=SeededSource(SEED))
+    release_moments(plan, parts()[0], watched, promised)
     assert counts == [n // 2 for n in range(1, len(counts) + 1)]
     assert len(counts) == 2 * 9
 
@@ -602,7 +618,6 @@ def coordinated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[...
             identity=tmp_path / "world" / "keys" / "coordinator.key",
             out=tmp_path / "out",
             round_seconds=0.5,
-            test_seed=SEED,
         )
         grid: Any = AgentsGrid(world, lose)
         context: Any = SimpleNamespace(run_config=config)

@@ -425,8 +425,14 @@ def _release_of_moments(
         if budget is not None:
             budget.charge("release", costs[-1])
 
+    charge()
+    seeded = isinstance(source, SeededSource)
     return release_moments(
-        plan, first, sums_local(sites, source), source=source, before=charge, progress=progress
+        plan,
+        first,
+        sums_local(sites, source),
+        lambda chosen: chosen.guarantee(seeded=seeded, one_process=True),
+        progress=progress,
     )
 
 

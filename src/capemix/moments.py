@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import math
 from collections.abc import Callable
 from dataclasses import replace
@@ -50,32 +51,25 @@ def release_moments(
     plan: MomentsPlan,
     schema_of: LabeledRows,
     sum_of: SumOf,
+    guarantee: Callable[[MomentsPlan], Guarantee],
     *,
-    source: Source,
-    guarantee: Callable[[MomentsPlan], Guarantee] | None = None,
-    before: Callable[[], None] | None = None,
     progress: Callable[[int], None] | None = None,
 ) -> Release:
-    """Carry out a calibrated plan: one sum after the other, then rows drawn with ``source``.
+    """Carry out a calibrated plan: one sum after the other, then rows drawn from what they say.
 
-    Of ``schema_of`` only the public schema is read. ``guarantee`` is asked once all sums are in; by
-    default the sums were made in this process, with the same source. ``before`` is called once,
-    before anything is drawn.
+    Of ``schema_of`` only the public schema is read. ``guarantee`` is asked once all sums are in.
+    The chance in the rows comes from the noisy sums: it hides nothing, and whoever has them draws
+    the same rows.
     """
-    if before is not None:
-        before()
     taken = _Taking(plan, sum_of, progress)
     found = taken.moments()
     plan = replace(plan, rank=taken.rank)
-    rows, labels = drawn_rows(plan, found, source.child("rows"))
-    seeded = isinstance(source, SeededSource)
+    rows, labels = drawn_rows(plan, found, SeededSource(taken.digest))
     return Release(
         features=rows.astype(np.float32 if schema_of.image_shape else np.float64, copy=False),
         labels=labels,
         plan=plan,
-        guarantee=plan.guarantee(seeded=seeded, one_process=True)
-        if guarantee is None
-        else guarantee(plan),
+        guarantee=guarantee(plan),
         feature_names=schema_of.feature_names,
         label_name=schema_of.label_name,
         image_shape=schema_of.image_shape,
@@ -95,7 +89,13 @@ class _Taking:
         self._progress = progress
         self._rounds = plan.rounds(0)
         self.rank = 0
+        self._seen = hashlib.sha256()
         self._frame = Frame(plan.normalise, plan.width, len(plan.classes))
+
+    @property
+    def digest(self) -> int:
+        """Of all noisy sums so far."""
+        return int.from_bytes(self._seen.digest()[:16], "big")
 
     def moments(self) -> ClassGaussians:
         sizes = self._sizes()
@@ -172,6 +172,7 @@ class _Taking:
     def _sum(self, name: str, asked: Contribution) -> Real:
         plan = self._rounds.plan(name, classes=self._plan.classes, contribution=asked)
         sums = self._sum_of(self._plan, name, plan)
+        self._seen.update(np.ascontiguousarray(sums).tobytes())
         if self._progress is not None:
             self._progress(1)
         return np.asarray(sums, dtype=np.float64) * plan.mixing.sites_averaged

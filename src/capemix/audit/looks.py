@@ -21,7 +21,7 @@ from capemix.audit.settings import View
 from capemix.data.rows import LabeledRows
 from capemix.federation import Federation, Scheme
 from capemix.looks import EXPONENTS, Looks, Seen, plan_looks
-from capemix.pipeline import prepare_site
+from capemix.pipeline import prepare_to_mix
 from capemix.queries import Relation
 from capemix.randomness.source import Source, SystemSource
 
@@ -119,7 +119,7 @@ def log_ratio(looks: Looks, seen: Seen, out: LabeledRows, in_: LabeledRows) -> f
         if not len(rows):
             return np.zeros(plan.mixing.width)
         added = seen.adds(rows).reshape(len(rows), plan.mixing.width)
-        prepared = prepare_site(plan, added, np.zeros(len(rows), dtype=np.int64))
+        prepared = prepare_to_mix(plan, added, np.zeros(len(rows), dtype=np.int64))
         return np.asarray(prepared.by_class[0].sum(axis=0, dtype=np.float64))
 
     base = total(out)

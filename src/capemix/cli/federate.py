@@ -238,7 +238,7 @@ def _cape_plan(
     if not 0 < epsilon < float("inf"):
         raise InputError("--epsilon", "must be above 0 and finite", value=epsilon, fix="set one")
     if synthesizer == "moments":
-        for name in ("mixture", "clip"):
+        for name in ("mixture", "clip", "redraw"):
             if name in typed:
                 raise InputError(
                     f"--{name}", "has no meaning for moments", value=asked[name], fix="leave it out"

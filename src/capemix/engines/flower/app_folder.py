@@ -73,13 +73,9 @@ def run_config(
     wait_seconds: float = 600.0,
     round_seconds: float = 600.0,
     chunk_bytes: int = CHUNK_BYTES,
-    test_seed: int | None = None,
 ) -> dict[str, str | float | int]:
-    """What `coordinator_app.Settings` reads. ``test_seed`` is for what the coordinator itself
-    draws, which is no noise: rows from noisy moments."""
-    seed = {} if test_seed is None else {"test-seed": str(test_seed)}
+    """What `coordinator_app.Settings` reads."""
     return {
-        **seed,
         "plan": str(plan.absolute()),
         "roster": str(roster.absolute()),
         "identity": str(identity.absolute()),

@@ -50,7 +50,6 @@ from capemix.protocol.part import Part
 from capemix.protocol.roster import Roster
 from capemix.protocol.site import ROUNDS
 from capemix.protocol.wire import ProtocolError
-from capemix.randomness.source import SeededSource, SystemSource
 from capemix.release import Release, check_output
 
 _POLL: Final = 1.0
@@ -69,7 +68,6 @@ class Settings:
     wait_seconds: float
     round_seconds: float
     chunk_bytes: int
-    test_seed: int | None = None
 
     @classmethod
     def from_config(cls, config: Mapping[str, Any]) -> Settings:
@@ -100,13 +98,6 @@ class Settings:
                 value=chunk_bytes,
                 fix=f"try {CHUNK_BYTES}",
             )
-        try:
-            seed = config.get("test-seed")
-            test_seed = None if seed is None else int(seed)
-        except (TypeError, ValueError, OverflowError):
-            raise InputError(
-                "run config test-seed", "must be a whole number", value=seed, fix="leave it out"
-            ) from None
         return cls(
             plan=path("plan"),
             roster=path("roster"),
@@ -115,7 +106,6 @@ class Settings:
             wait_seconds=seconds("wait-seconds"),
             round_seconds=seconds("round-seconds"),
             chunk_bytes=chunk_bytes,
-            test_seed=test_seed,
         )
 
 
@@ -166,13 +156,8 @@ def _conduct(grid: Grid, settings: Settings, outcome: Outcome) -> None:
     sums = _Sums(grid, settings, outcome, schema, roster, identity, node_of)
     schema_of = no_rows(plan, schema)
     if isinstance(plan, MomentsPlan):
-        seed = settings.test_seed
         release = release_moments(
-            plan,
-            schema_of,
-            sums.of_round,
-            source=SystemSource() if seed is None else SeededSource(seed),
-            guarantee=lambda chosen: chosen.guarantee(seeded=sums.seeded),
+            plan, schema_of, sums.of_round, lambda chosen: chosen.guarantee(seeded=sums.seeded)
         )
     else:
         means = sums.take(plan)

@@ -174,7 +174,6 @@ class _Trial:
             wait_seconds=self._wait_seconds,
             round_seconds=self.round_seconds,
             chunk_bytes=self.chunk_bytes,
-            test_seed=self.test_seed,
         )
         if self.simulated:
             config[AGENT_SOCKETS] = str(self.work / "agent-{}.socket")
