@@ -33,6 +33,7 @@ from capemix.engines.local import run_local
 from capemix.errors import InputError
 from capemix.ledger import Account, Ledger, Lineage
 from capemix.plan import Plan, make_plan
+from capemix.private import PRIVATE
 from capemix.protocol.agreement import public_bytes
 from capemix.protocol.chunks import LEAST_CHUNK
 from capemix.protocol.coordinator import Run
@@ -564,6 +565,7 @@ def test_a_site_looks_at_its_own_rows_before_it_joins(capemix: Capemix, tmp_path
         "rows": 15,
         "used": 10,
         "classes": {"no": 5, "yes": 5},
+        "private": PRIVATE,
     }
     table.write_text("a,y\n" + "0.1,yes\n0.3,no\n" * 5)
     ran = capemix(*words)

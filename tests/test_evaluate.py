@@ -193,7 +193,7 @@ def test_a_private_score_shows_to_its_owner_alone() -> None:
         assert "Private(...)" in text
     with pytest.raises(AttributeError):
         score.accuracy  # type: ignore[attr-defined]  # noqa: B018
-    for write in (copy.deepcopy, pickle.dumps):
+    for write in (copy.deepcopy, pickle.dumps, lambda found: found.__getstate__()):
         with pytest.raises(TypeError, match="private"):
             write(score)
     seen: list[Score] = []

@@ -16,7 +16,7 @@ import zipfile
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
@@ -41,8 +41,11 @@ from capemix.engines.flower.files import (
 )
 from capemix.engines.local import run_local
 from capemix.errors import InputError
+from capemix.federation import Federation, Scheme
 from capemix.ledger import Account
+from capemix.pipeline import prepare_site
 from capemix.plan import make_moments_plan, make_plan, plan_from_json
+from capemix.plan.rounds import Round, plan_rounds
 from capemix.prepare.moments import Frame, Moments
 from capemix.prepare.steps import PublicMap
 from capemix.protocol import wire
@@ -52,6 +55,7 @@ from capemix.protocol.policy import Policy
 from capemix.protocol.roster import Roster
 from capemix.protocol.site import ROUNDS
 from capemix.protocol.wire import COORDINATOR, Message
+from capemix.queries import Relation
 from capemix.randomness.source import SeededSource
 from capemix.release import read_release
 from fuzzing import ODD, bent_bytes, bent_json, bent_text, fuzz, no_hang, taken_or_refused
@@ -181,6 +185,31 @@ def test_bent_plan_files_of_rounds(text: str) -> None:
     found = no_more_than(path, read_plan_file, path)
     if found is not None:
         taken_or_refused(no_rows, *found)
+
+
+SUM_PLAN: Final = plan_rounds(
+    [Round("spread", "", 3, 1.0, 1.0, groups=2)],
+    Federation(Scheme.CAPE, sites=3, colluding=1),
+    epsilon=1.0,
+    delta=1e-5,
+    relation=Relation.ADD_REMOVE,
+).plan(
+    "spread",
+    classes=("a", "b"),
+    contribution=Moments(
+        Frame(PublicMap(), 4, 2, centre=np.ones((2, 4)), basis=np.ones((4, 2)), scale=np.ones(2)),
+        1.0,
+        (0.0, 0.0, 1.0),
+    ),
+)
+
+
+@fuzz(150)
+@given(bent_json(json.loads(json.dumps(SUM_PLAN.as_json()))))
+def test_bent_plans_of_what_a_record_adds(found: dict[str, Any]) -> None:
+    plan = taken_or_refused(plan_from_json, found)
+    if plan is not None:
+        taken_or_refused(prepare_site, plan, np.ones((3, 4)), np.array([0, 1, 1]))
 
 
 @fuzz(50)

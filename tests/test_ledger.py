@@ -649,3 +649,12 @@ def test_counting_plans_are_the_ones_that_are_carried_out(monkeypatch: pytest.Mo
         relation=Relation.ADD_REMOVE,
     )
     assert list(looks.plans.values()) == carried
+
+
+def test_joining_or_lowering_what_is_not_there_leaves_the_ledger_whole(ledger: Ledger) -> None:
+    with pytest.raises(InputError, match="typo"):
+        ledger.lineage("typo").join("run", 10)
+    assert ledger.lineage("people").join("run", 10)
+    assert ledger.verify().lines == 2  # the limit, and the run that was joined
+    with pytest.raises(InputError, match="is not the one in which the lineage's limit was set"):
+        ledger.lineage("people").set_limit(Limit(10.0, 1e-5, Relation.REPLACE_ONE))

@@ -31,7 +31,7 @@ from capemix.looks import (
     ranges_of,
 )
 from capemix.plan import Plan, plan_from_json
-from capemix.prepare.steps import ColumnMap, Coverage
+from capemix.prepare.steps import ColumnMap, Coverage, PublicMap
 from capemix.queries import Relation
 from capemix.randomness.source import SeededSource, SystemSource
 from conftest import Capemix
@@ -283,6 +283,36 @@ def test_no_path_from_rows_to_the_release_lacks_a_line(
     assert release.guarantee.epsilon == pytest.approx(2.0, rel=1e-3)
     assert lines[-1].epsilon_composed == pytest.approx(2.0, rel=1e-3)
     assert release.guarantee.delta == pytest.approx(1e-5)
+
+
+@pytest.mark.parametrize("declared", [(), ("class_sizes",), ("normalise",)])
+def test_no_round_of_moments_lacks_a_line(
+    declared: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read: list[Plan] = []
+    real = capemix.pipeline.prepare_site
+
+    def spy(plan: Plan, *rows: Any) -> Any:
+        read.append(plan)
+        return real(plan, *rows)
+
+    monkeypatch.setattr("capemix.engines.local.prepare_site", spy)
+    asked = {"class_sizes": (10_000, 10_000), "normalise": PublicMap.of_range(-2000, 2000)}
+    release = release_of(
+        a_table(),
+        epsilon=2.0,
+        source=SystemSource(),
+        synthesizer="moments",
+        **{"normalise": "paid"} | {name: asked[name] for name in declared},
+    )
+    lines = release.plan.budget()
+    assert len(read) == len(lines)
+    for plan, line in zip(read, lines, strict=True):
+        assert plan.query.l2_norm_bound == pytest.approx(line.sensitivity)
+        assert line.epsilon_alone is not None
+    assert Coverage.NOT_COVERED not in {step.coverage for step in release.plan.steps}
+    assert lines[-1].epsilon_composed == pytest.approx(2.0, rel=1e-2)
+    assert release.guarantee.epsilon == pytest.approx(2.0, rel=1e-2)
 
 
 def test_a_table_needs_nothing_declared(tmp_path: Path) -> None:

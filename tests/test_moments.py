@@ -128,6 +128,27 @@ def test_no_record_adds_more_than_is_counted(
             assert (norms <= bound * (1 + 1e-12)).all()
 
 
+@pytest.mark.parametrize("shape", [(30, 20), (50, 50), (64, 7)])
+def test_what_a_record_adds_does_not_depend_on_who_else_is_there(shape: tuple[int, int]) -> None:
+    """Not by a bit: a matrix product adds in an order that depends on the number of rows."""
+    columns, kept = shape
+    rng = np.random.default_rng(7)
+    rows, labels = rng.normal(size=(3000, columns)), np.zeros(3000, dtype=np.int64)
+    frame = Frame(
+        PublicMap(), columns, 1, basis=rng.normal(size=shape), scale=rng.uniform(0.1, 9, kept)
+    )
+    near = Moments(frame, 2.0, (1.0, 1.0, 0.0), points=rng.normal(size=(1, 5, kept)))
+    whole = frame.vectors(rows, labels)
+    groups = near.group_of(rows, labels)
+    for count in (1, 2, 3, 5, 17, 100, 400, 401, 1500, 2047, 2048, 2049):
+        assert np.array_equal(frame.vectors(rows[:count], labels[:count]), whole[:count])
+        assert np.array_equal(near.group_of(rows[:count], labels[:count]), groups[:count])
+    assert np.allclose(whole, rows @ frame.basis * frame.scale, atol=1e-3)
+    last = [rows[:count] @ frame.basis for count in (1, 3, 400, 3000)]
+    plain = {tuple(found[0]) for found in last}
+    assert len(plain) > 1 or columns < 30  # what it would be otherwise, on most machines
+
+
 def test_a_triangle_has_the_length_of_its_square_and_comes_back() -> None:
     v = np.random.default_rng(1).normal(size=(5, 7))
     triangles = upper(v)

@@ -37,6 +37,9 @@ class Private(Generic[T]):
     def __reduce__(self) -> NoReturn:
         raise TypeError("a private value is not copied or written")
 
+    def __getstate__(self) -> NoReturn:
+        self.__reduce__()
+
     def beside(self, other: Private[U] | None, joined: Callable[[T, U | None], V]) -> Private[V]:
         """Both in one, as private as they are."""
         return Private(joined(self.__value, None if other is None else other.__value))

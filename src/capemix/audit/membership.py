@@ -73,7 +73,8 @@ class Target:
 
     @property
     def mixes(self) -> bool:
-        return "mixture" in self.plan
+        """Whether its rows are mixtures: not drawn anew from them, nor from moments."""
+        return "mixture" in self.plan and self.plan.get("redraw") is None
 
 
 def attack(

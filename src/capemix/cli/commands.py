@@ -200,6 +200,7 @@ def describe(
     """The datasets there are, or what a file looks like to capemix (shown to its owner only)."""
     from capemix.cli.show import print_json, print_table
     from capemix.data import DATASETS
+    from capemix.private import PRIVATE
 
     if name is None:
         found = [
@@ -227,7 +228,7 @@ def describe(
         "class_sizes": rows.class_counts().tolist(),
     }
     if json:
-        print_json(facts)
+        print_json(facts if name in DATASETS else facts | {"private": PRIVATE})
     else:
         print_table("rows (private to you unless the data is public)", [facts])
 

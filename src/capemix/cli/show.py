@@ -134,8 +134,7 @@ def print_release(release: Release, folder: Path) -> None:
     console = Console(markup=False, highlight=False)
     console.print(table)
     lines = [asdict(line) for line in plan.budget()]
-    if len(lines) > 1:
-        print_table("budget, against the strongest view", lines)
+    print_table("budget, against the strongest view", lines)
     if guarantee.status is not Status.GUARANTEE:
         console.print(f"Note: {guarantee.status}. Do not publish this as a private release.")
 

@@ -52,6 +52,7 @@ def check(
     from capemix.agent import rows_for
     from capemix.data import open_data
     from capemix.plan import asked_from_json
+    from capemix.private import PRIVATE
 
     try:
         found = json_.loads(plan.read_text())
@@ -66,7 +67,7 @@ def check(
     rows = open_data(data, label).train
     used = rows_for(rows, proposed, features)
     counts = dict(zip(map(str, proposed.classes), used.class_counts().tolist(), strict=True))
-    report = {"rows": len(rows), "used": len(used), "classes": counts}
+    report = {"rows": len(rows), "used": len(used), "classes": counts, "private": PRIVATE}
     if json:
         print(json_.dumps(report))
         return

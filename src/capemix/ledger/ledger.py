@@ -170,7 +170,8 @@ class Ledger:
         """Write down that a run whose graph may fall apart was joined, unless ``most`` were before:
         what a release pays for bad graphs covers so many draws. It is on disk when this returns.
         """
-        with self._writing() as (database, _):
+        with self._writing() as (database, accounts):
+            _declared(accounts, lineage)
             entries = (json.loads(text) for _, text, _ in _read(database))
             joined = sum((e["kind"], e["lineage"]) == (_JOINED, lineage) for e in entries)
             if joined >= most:
@@ -259,7 +260,14 @@ class Lineage:
     def set_limit(self, limit: Limit) -> None:
         """Write the limit down unless it, or a lower one that the owner set, stands already."""
         known = self.ledger.accounts().get(self.name)
-        if known is not None and known.limit.relation is limit.relation:
+        if known is not None and known.limit.relation is not limit.relation:
+            raise InputError(
+                "the policy's relation",
+                f"is not the one in which the lineage's limit was set ({known.limit.relation})",
+                value=limit.relation,
+                fix="bring the two in line with capemix ledger set-limit, or mend the policy",
+            )
+        if known is not None:
             limit = replace(
                 limit,
                 epsilon=min(limit.epsilon, known.limit.epsilon),

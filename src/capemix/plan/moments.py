@@ -225,6 +225,8 @@ class MomentsPlan:
             assumptions = (mint.ONE_PROCESS,)
         elif federation.masked and federation.masks is MaskKind.RING and federation.sites > 1:
             assumptions = (mint.RING_ASSUMPTION,)
+        if federation.peers is not None:
+            assumptions += (mint.GRAPH_ASSUMPTION,)
         worst = max((0, self.most_rank), key=lambda rank: self.rounds(rank).epsilon())
         return self.rounds(worst).guarantee(
             seeded=seeded, assumptions=assumptions, earlier=self.earlier

@@ -79,10 +79,34 @@ class Frame:
             if self.centre is not None:
                 rows -= self.centre[0] if len(self.centre) == 1 else self.centre[labels]
             if self.basis is not None:
-                rows = rows @ self.basis
+                rows = row_by_row(rows, self.basis)
             if self.scale is not None:
                 rows *= self.scale
         return finite_rows(rows)
+
+
+_BITS: Final = 20
+
+
+def row_by_row(rows: Real, matrix: Real) -> Real:
+    """rows @ matrix, in which no row's result depends on the others.
+
+    A matrix product in floating point adds in an order that depends on how many rows there are: the
+    last bit of a row would then tell of the others, and truncation makes a lattice unit of it. So
+    both are first rounded to whole numbers of 20 bits, each row by its own largest entry; of up to
+    4096 of them every partial sum is below 2^53, and exact in any order.
+    """
+    if len(matrix) > 4096:
+        raise ValueError(f"a product over {len(matrix)} columns is not exact")
+    by_row = _exponents(np.abs(rows).max(axis=1, initial=0.0))[:, None]
+    by_matrix = _exponents(np.abs(matrix).max(initial=0.0))
+    whole = np.rint(np.ldexp(rows, _BITS - by_row)) @ np.rint(np.ldexp(matrix, _BITS - by_matrix))
+    return np.asarray(np.ldexp(whole, by_row + by_matrix - 2 * _BITS))
+
+
+def _exponents(largest: Any) -> Any:
+    """e with |x| < 2^e."""
+    return np.frexp(largest)[1]
 
 
 def finite_rows(rows: Real) -> Real:
@@ -159,7 +183,7 @@ class Moments:
         for k, points in enumerate(self.points):
             mine = labels == k
             with np.errstate(over="ignore", invalid="ignore"):
-                near = (points**2).sum(1) - 2.0 * vectors[mine] @ points.T
+                near = (points**2).sum(1) - 2.0 * row_by_row(vectors[mine], points.T)
             out[mine] = k * each + near.argmin(axis=1)
         return out
 
