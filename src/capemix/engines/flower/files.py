@@ -113,9 +113,9 @@ def describe_progress(now: dict[str, Any]) -> str:
 
 def _which(done: dict[str, Any]) -> str:
     """Which round it is, and of which sum where a release has several."""
+    which = f"round {done['number']} of {done['of']}, {done['round']}"
     name = done.get("sum")
-    of_sum = "" if name is None else f"{name}: "
-    return f"{of_sum}round {done['number']} of {done['of']}, {done['round']}"
+    return which if name is None else f"{name}: {which}"
 
 
 def listed(sites: list[int]) -> str:
