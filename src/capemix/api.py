@@ -12,7 +12,9 @@ import numpy as np
 import numpy.typing as npt
 
 from capemix.baselines import release_records
+from capemix.data.arrays import table_rows
 from capemix.data.rows import LabeledRows
+from capemix.data.schema import Table
 from capemix.engines.local import run_local, sums_local
 from capemix.errors import InputError
 from capemix.federation import Scheme
@@ -21,12 +23,13 @@ from capemix.looks import plan_looks
 from capemix.moments import release_moments
 from capemix.plan import Accountant, MomentsPlan, Plan, RecordPlan, make_plan, make_record_plan
 from capemix.plan.tuning import tuned_mixture
-from capemix.prepare.steps import Coverage, PublicMap
+from capemix.prepare.steps import ColumnMap, Coverage, PublicMap
 from capemix.queries import Relation, Selection
 from capemix.randomness.source import SeededSource, Source, SystemSource
 from capemix.release import Release
 from capemix.synthesizers.mixing import Pool
 from capemix.synthesizers.names import SynthesizerName
+from capemix.synthesizers.tables import map_of
 
 COUNT_SHARE: Final = 0.1
 """The part of epsilon and delta that class sizes take when they are not declared."""
@@ -94,8 +97,9 @@ class Synthesizer:
     scales and the clip norm are looked at and paid for out of the budget (where records are
     released one by one, rows are then taken as they stand). ``method`` is mixing (DP-CDA), or one
     of the baselines dp-mix, random-projection and local-perturbation; by default ``mixture`` is 16,
-    ``samples`` 1000 and the relation add-or-remove-one, where the method has them. With a
-    ``lineage`` every fit is charged to it before it draws; without, nothing is counted.
+    ``samples`` 1000 and the relation add-or-remove-one, where the method has them. ``schema``
+    declares the columns of a table with categories (for moments). With a ``lineage`` every fit is
+    charged to it before it draws; without, nothing is counted.
     """
 
     def __init__(
@@ -111,6 +115,7 @@ class Synthesizer:
         class_sizes: Sequence[int] | None = None,
         relation: str | None = None,
         projection: int | None = None,
+        schema: Table | None = None,
         test_seed: int | None = None,
         ledger: LedgerPlace = None,
         lineage: str | None = None,
@@ -125,6 +130,7 @@ class Synthesizer:
         self.class_sizes = class_sizes
         self.relation = relation
         self.projection = projection
+        self.schema = schema
         self.test_seed = test_seed
         self.ledger = ledger
         self.lineage = lineage
@@ -139,8 +145,9 @@ class Synthesizer:
             setattr(self, name, value)
         return self
 
-    def fit(self, X: npt.ArrayLike, y: npt.ArrayLike) -> Self:
-        rows = labeled_rows(X, y)
+    def fit(self, X: Any, y: npt.ArrayLike) -> Self:
+        """``X`` is an array, or with a ``schema`` a table: a DataFrame, or columns by name."""
+        rows = labeled_rows(X, y) if self.schema is None else table_rows(self.schema, X, y)
         source = SystemSource() if self.test_seed is None else SeededSource(self.test_seed)
         asked = {name: getattr(self, name) for name in ("mixture", "samples", "relation")}
         self.release_ = release_of(
@@ -171,8 +178,9 @@ class Synthesizer:
             return {"normalise": None, "clip": 1.0 if self.clip is None else self.clip}
         return {"normalise": PAID, "clip": self.clip}
 
-    def sample(self, n: int | None = None) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
+    def sample(self, n: int | None = None) -> tuple[Any, npt.NDArray[Any]]:
         """``n`` of the released rows and labels, evenly over the classes; all of them by default.
+        Rows of a ``schema`` come as columns by name.
 
         Asking for more than were released repeats rows: it costs nothing and tells nothing new.
         """
@@ -183,7 +191,10 @@ class Synthesizer:
         if n < 1:
             raise InputError("n", "must be at least 1", value=n, fix="ask for one row or more")
         picks = np.arange(n) % total if n > total else np.arange(n) * total // n
-        return self.release_.features[picks], self.classes_[self.release_.labels[picks]]
+        labels = self.classes_[self.release_.labels[picks]]
+        if self.schema is not None:
+            return self.schema.cells(self.release_.features[picks].astype(np.float64)), labels
+        return self.release_.features[picks], labels
 
 
 def labeled_rows(X: npt.ArrayLike, y: npt.ArrayLike) -> LabeledRows:
@@ -236,6 +247,13 @@ def release_of(
     sites = [rows] if isinstance(rows, LabeledRows) else list(rows)
     first = sites[0]
     kind = SynthesizerName.named(synthesizer)
+    if first.table is not None and kind is not SynthesizerName.MOMENTS:
+        raise InputError(
+            "--schema",
+            "needs a synthesizer that restores categories",
+            value=kind,
+            fix="use --synthesizer moments",
+        )
     if kind.recordwise:
         if class_sizes is not None:
             asked["class_sizes"] = class_sizes
@@ -377,10 +395,13 @@ def _release_of_moments(
         relation=relation,
         **{name: asked[name] for name in _WHO if name in asked},
     )
+    if first.table is not None:
+        normalise = _declared_map(sites, normalise)
     plan = MomentsPlan(
         width=first.width,
         classes=first.classes,
         normalise=PublicMap() if normalise in (None, PAID) else normalise,
+        table=first.table,
         federation=form.federation,
         relation=form.relation,
         delta=delta,
@@ -446,6 +467,19 @@ def _tuned(epsilon: float, **asked: Any) -> dict[str, int]:
     smallest = min(asked["class_sizes"]) // planned(2, 1).mixing.sites_averaged
     draws, mixture = tuned_mixture(planned, epsilon, smallest)
     return {"samples": draws * classes, "mixture": mixture}
+
+
+def _declared_map(sites: Sequence[LabeledRows], normalise: Any) -> ColumnMap:
+    """By the schema that all sites' rows are coded by."""
+    table = sites[0].table
+    if table is None or any(site.table != table for site in sites):
+        raise InputError("schema", "must be the same at every site", fix="code all rows by one")
+    declared = map_of(table)
+    if normalise not in (None, PAID, declared):
+        raise InputError(
+            "--public-range", "contradicts the ranges of the schema", fix="leave it out"
+        )
+    return declared
 
 
 _WHO: Final = ("scheme", "form", "colluding", "dropouts", "masks", "peers")

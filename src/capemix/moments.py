@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from capemix.data.rows import LabeledRows
+from capemix.data.schema import Table
 from capemix.guarantee import Guarantee
 from capemix.plan import Plan
 from capemix.plan.moments import (
@@ -32,13 +33,16 @@ from capemix.release import Release
 from capemix.synthesizers.moments import (
     CLIPPED_AT,
     ClassGaussians,
+    clamped,
     clamped_rows,
     cleaned_spread,
     own_spread,
     shrunk_centres,
     tuned_rank,
+    turned,
     wigner_edge,
 )
+from capemix.synthesizers.tables import frequencies, picked
 
 Real = npt.NDArray[np.float64]
 
@@ -73,6 +77,7 @@ def release_moments(
         feature_names=schema_of.feature_names,
         label_name=schema_of.label_name,
         image_shape=schema_of.image_shape,
+        table=plan.table,
     )
 
 
@@ -195,11 +200,33 @@ def drawn_rows(
         # Enough to match centre and variances after clamping, though fewer may be kept.
         normals = np.zeros((max(count, 2_000), plan.width))
         add_gaussian(normals.reshape(-1), 1.0, source.stream("normals", k))
-        rows.append(clamped_rows(found.centres[k], found.spreads[k], normals, low, high)[:count])
+        centre, spread = found.centres[k], found.spreads[k]
+        made = (
+            clamped_rows(centre, spread, normals, low, high)
+            if plan.table is None
+            else table_rows(plan.table, centre, spread, normals)
+        )
+        rows.append(made[:count])
         labels.append(np.full(count, k, dtype=np.int64))
     together = np.vstack(rows)
     denormalise_rows(together, plan.normalise)
+    if plan.table is not None:
+        plan.table.restore(together)
     return together, np.concatenate(labels)
+
+
+def table_rows(table: Table, centre: Real, spread: Real, normals: Real) -> Real:
+    """Rows of one class of a coded table, in normalised units: numbers clamped to [-1, 1], in every
+    block one category."""
+    deviations = turned(spread, normals)
+    rows = np.empty_like(deviations)
+    numbers = np.ones(table.width, dtype=bool)
+    for block in table.blocks:
+        numbers[block] = False
+        rows[:, block] = picked(deviations[:, block], frequencies(centre[block]))
+    variance = np.diag(spread)[numbers]
+    rows[:, numbers] = clamped(centre[numbers], variance, deviations[:, numbers], -1.0, 1.0)
+    return rows
 
 
 def _range(plan: MomentsPlan) -> tuple[Real | float, Real | float]:

@@ -16,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from capemix.data.rows import LabeledRows
+from capemix.data.schema import Category, Table
 from capemix.errors import InputError
 from capemix.guarantee import Guarantee
 from capemix.plan import MomentsPlan, Plan, RecordPlan
@@ -33,7 +34,7 @@ class Release:
     """Synthetic rows in the data's own units (in standardised units after a site's z-score).
 
     ``soft_labels``, where records of all classes are mixed, are the noisy mixed one-hot labels;
-    ``labels`` then holds their largest entries.
+    ``labels`` then holds their largest entries. Rows of a ``table`` are coded by it: see `columns`.
     """
 
     features: npt.NDArray[np.floating[Any]]
@@ -44,6 +45,7 @@ class Release:
     label_name: str
     image_shape: tuple[int, int] | None
     soft_labels: npt.NDArray[np.floating[Any]] | None = None
+    table: Table | None = None
 
     @classmethod
     def from_means(
@@ -74,6 +76,15 @@ class Release:
 
     def __len__(self) -> int:
         return len(self.labels)
+
+    def columns(self) -> dict[str, Any]:
+        """The rows as columns by name, the label last; those of a ``table`` in their own types."""
+        found: dict[str, Any] = (
+            dict(zip(self.feature_names, self.features.T, strict=True))
+            if self.table is None
+            else self.table.cells(self.features.astype(np.float64, copy=False))
+        )
+        return found | {self.label_name: np.array(self.plan.classes)[self.labels]}
 
     def manifest(self, digests: dict[str, str]) -> dict[str, Json]:
         """What anyone may know of this release: no input digest, no timing, no count of rows."""
@@ -118,13 +129,16 @@ class Release:
         import pyarrow as pa
         import pyarrow.parquet as pq
 
-        classes = np.array(self.plan.classes)
-        columns = dict(zip(self.feature_names, self.features.T, strict=True))
-        columns[self.label_name] = classes[self.labels]
+        columns = self.columns()
+        for each in self.table.columns if self.table is not None else ():
+            if isinstance(each, Category):  # whose type must not hang on what was drawn
+                kind = {str: pa.string(), int: pa.int64(), bool: pa.bool_()}[each.kind]
+                columns[each.name] = pa.array(columns[each.name], kind)
         pq.write_table(pa.table(columns), folder / "synthetic.parquet")
         if self.image_shape:
             images = self.features.reshape(-1, *self.image_shape)
-            np.savez(folder / "synthetic.npz", features=images, labels=classes[self.labels])
+            labels = np.array(self.plan.classes)[self.labels]
+            np.savez(folder / "synthetic.npz", features=images, labels=labels)
         if self.soft_labels is not None:
             np.save(folder / "soft_labels.npy", self.soft_labels)
         digests = {
@@ -187,7 +201,7 @@ def _is_shape(shape: Any) -> bool:
 
 
 def read_release(folder: str | os.PathLike[str]) -> SavedRelease:
-    from capemix.data.files import load_file
+    from capemix.data.files import load_file, load_table
 
     path = Path(folder)
     try:
@@ -219,6 +233,9 @@ def read_release(folder: str | os.PathLike[str]) -> SavedRelease:
             value=digest[:12],
             fix="get the release again",
         )
+    declared = manifest["plan"].get("table")
+    if declared is not None:
+        return SavedRelease(load_table(table, Table.from_json(declared)).rows, manifest)
     loaded = load_file(table, label).rows
     if not set(loaded.classes) <= set(classes):
         raise InputError(

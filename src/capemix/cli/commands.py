@@ -21,7 +21,7 @@ from capemix.cli.sweep import sweep
 from capemix.errors import InputError
 
 if TYPE_CHECKING:
-    from capemix.data import LabeledRows, Loaded
+    from capemix.data import LabeledRows, Loaded, Table
     from capemix.guarantee import Guarantee
     from capemix.plan import MomentsPlan, Plan, RecordPlan
 
@@ -159,12 +159,13 @@ def evaluate(
     chosen = trained.classifier(seeds)
     saved = read_release(release)
     column = saved.manifest["schema"]["label"]
-    loaded = _load(test, _label_of(test, label, column))
+    coded = saved.rows.table
+    loaded = _load(test, _label_of(test, label, column), coded)
     tested = _columns_of(loaded.test or loaded.train, saved.rows, "--test")
     preparation = preparation_of(saved.manifest["plan"])
     real_rows = loaded.train if loaded.test is not None else None
     if train is not None:
-        real_rows = _load(train, _label_of(train, label, column)).train
+        real_rows = _load(train, _label_of(train, label, column), coded).train
     known = loaded.info is not None and (train is None or _is_dataset(train))
     public = known or rows_are_public
     with epoch_progress(f"{model} on the release", quiet=json) as progress:
@@ -234,6 +235,43 @@ def describe(
 
 
 @app.command()
+def schema(
+    table: Annotated[str, typer.Argument(help="A .csv, .csv.gz or .parquet file.")],
+    label: Annotated[str, typer.Option(help="Its label column.")],
+    out: Annotated[Path, typer.Option(help="JSON file to write; must not exist.")],
+    json: opt.Json = False,
+) -> None:
+    """Draft a table's public schema. THE DRAFT READS THE ROWS, outside of any budget: check every
+    range and category; what stays in the file is declared public."""
+    from json import dumps
+
+    from capemix.cli.show import print_json
+    from capemix.data import draft_table
+    from capemix.release import outside_releases
+
+    target = outside_releases(out)
+    drafted = draft_table(table, label)
+    try:
+        with target.open("x") as file:
+            file.write(dumps(drafted.as_json(), indent=1, ensure_ascii=False) + "\n")
+    except OSError as error:
+        raise InputError(
+            "--out",
+            f"cannot be written: {error.strerror}",
+            value=out,
+            fix="name a new file in a folder that exists",
+        ) from error
+    says = (
+        "The draft has read the rows, outside of any budget. Widen ranges and change lists to what"
+        " was known without the rows; what stays in it is declared public."
+    )
+    if json:
+        print_json({"out": str(target), "columns": len(drafted.columns), "says": says})
+    else:
+        typer.echo(f"{target}: {len(drafted.columns)} columns\n{says}")
+
+
+@app.command()
 def bench(
     quick: Annotated[bool, typer.Option("--quick", help="A tenth of the rows.")] = False,
     threads: Annotated[int | None, typer.Option(help="Threads [default: all cores].")] = None,
@@ -285,10 +323,10 @@ def _columns_of(rows: LabeledRows, released: LabeledRows, option: str) -> Labele
     return rows.columns(released.feature_names)
 
 
-def _load(data: str, label: str | None) -> Loaded:
+def _load(data: str, label: str | None, schema: Table | None = None) -> Loaded:
     from capemix.data import open_data
 
-    return open_data(data, label)
+    return open_data(data, label, table=schema)
 
 
 def _account_of(plan: Plan | RecordPlan | MomentsPlan, guarantee: Guarantee) -> dict[str, Any]:

@@ -226,6 +226,14 @@ class Table:
     label: Annotated[
         str | None, typer.Option(help="Label column of a file.", show_default=False)
     ] = None
+    schema: Annotated[
+        Path | None,
+        typer.Option(
+            help="What is public of a table's columns, as `capemix schema` drafts it (for "
+            "moments).",
+            show_default=False,
+        ),
+    ] = None
     class_sizes: ClassSizes = None
     partition: Annotated[
         str, typer.Option(help="iid, stratified, dirichlet, or a column of the file.")
@@ -237,10 +245,12 @@ class Table:
     ] = None
 
     def load(self) -> Loaded:
+        from capemix.data import Table as Schema
         from capemix.data import open_data
 
         by_column = self.partition not in ("iid", "stratified", "dirichlet")
-        return open_data(self.data, self.label, self.partition if by_column else None)
+        declared = None if self.schema is None else Schema.read(self.schema)
+        return open_data(self.data, self.label, self.partition if by_column else None, declared)
 
     def sizes(self, loaded: Loaded) -> tuple[int, ...] | None:
         """Public sizes of the classes: declared, or known of a dataset."""

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from capemix.data.files import LoadedFile, load_file
+from capemix.data.files import LoadedFile, draft_table, load_file, load_table
 from capemix.data.partition import Split, partition, partition_by
 from capemix.data.registry import (
     DATASETS,
@@ -18,6 +18,7 @@ from capemix.data.registry import (
     load_dataset,
 )
 from capemix.data.rows import LabeledRows
+from capemix.data.schema import Table
 from capemix.errors import InputError
 
 __all__ = [
@@ -28,9 +29,12 @@ __all__ = [
     "Loaded",
     "LoadedFile",
     "Split",
+    "Table",
     "dataset_info",
+    "draft_table",
     "load_dataset",
     "load_file",
+    "load_table",
     "open_data",
     "partition",
     "partition_by",
@@ -48,11 +52,15 @@ class Loaded:
 
 
 def open_data(
-    name_or_path: str | Path, label: str | None = None, site_column: str | None = None
+    name_or_path: str | Path,
+    label: str | None = None,
+    site_column: str | None = None,
+    table: Table | None = None,
 ) -> Loaded:
-    """A dataset by its name, or a file by its path."""
+    """A dataset by its name, or a file by its path; a ``table``'s columns are coded by it."""
     if isinstance(name_or_path, str) and name_or_path in DATASETS:
-        for option, given in (("label", label), ("site column", site_column)):
+        schema = None if table is None else table.label.name
+        for option, given in (("label", label), ("site column", site_column), ("schema", schema)):
             if given is not None:
                 raise InputError(
                     option,
@@ -69,5 +77,13 @@ def open_data(
             value=name_or_path,
             fix=f"give the path of a file, or one of {', '.join(DATASETS)}",
         )
-    loaded = load_file(name_or_path, label, site_column)
+    if table is not None and label not in (None, table.label.name):
+        raise InputError(
+            "label", "is not the schema's", value=label, fix=f"leave it out: {table.label.name}"
+        )
+    loaded = (
+        load_file(name_or_path, label, site_column)
+        if table is None
+        else load_table(name_or_path, table, site_column)
+    )
     return Loaded(loaded.rows, sites=loaded.sites)

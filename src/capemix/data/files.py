@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from capemix.data.rows import MISSING_WORDS, LabeledRows, code_labels, pixel_names
+from capemix.data.schema import Category, Number, Table
 from capemix.errors import InputError
 
 if TYPE_CHECKING:
@@ -48,6 +49,93 @@ def load_file(
     ``site_column`` names the column (or array) that says where a row lives. The column names, the
     dtypes and the list of classes are taken as public.
     """
+    path, suffix, field = _named_file(path)
+    if label is not None and label == site_column:
+        raise InputError("site column", "is also the label", value=label, fix="name another column")
+    if suffix == ".npz":
+        return _from_npz(path, field, label, site_column)
+    if label is None:
+        raise InputError("label", "is not given", fix=f"name the label column of {path.name}")
+    names, columns = _read_columns(path, suffix, field)
+    return _from_table(field, names, columns, label, site_column, text=suffix != ".parquet")
+
+
+def load_table(path: str | Path, table: Table, site_column: str | None = None) -> LoadedFile:
+    """Read a .csv, .csv.gz or .parquet file by its declared schema; other columns are not read.
+
+    A row whose label is not declared counts for nothing.
+    """
+    path, suffix, field = _named_file(path)
+    _check_is_table(field, suffix)
+    text = suffix != ".parquet"
+    names, columns = _read_columns(path, suffix, field)
+    _check_names(field, names)
+    for name in (*(column.name for column in table.columns), table.label.name):
+        _check_column("schema", name, names)
+    _check_rows(field, len(columns[0]))
+    found = dict(zip(names, columns, strict=True))
+    sites = None
+    if site_column is not None:
+        _check_column("site column", site_column, names)
+        sites = _coded(found[site_column], f"site column '{site_column}'", text=text)[1]
+    numbers = {each.name: found[each.name] for each in table.columns if isinstance(each, Number)}
+    values = {
+        name: _numeric(field, {name: each}, text=text)[0][:, 0].astype(np.float64)
+        for name, each in numbers.items()
+    }
+    cells = [
+        values[each.name]
+        if isinstance(each, Number)
+        else each.codes(*_distinct(found[each.name], f"column '{each.name}'", text=text))
+        for each in table.columns
+    ]
+    label = f"label column '{table.label.name}'"
+    labels = table.label.codes(*_distinct(found[table.label.name], label, text=text))
+    rows = table.coded(cells, labels)
+    return LoadedFile(rows, None if sites is None else sites[labels >= 0])
+
+
+def draft_table(path: str | Path, label: str) -> Table:
+    """A schema that fits a file's rows, for their owner to check: it reads them, for no budget.
+
+    Text and truth values become categories, numbers keep the range they have.
+    """
+    path, suffix, field = _named_file(path)
+    _check_is_table(field, suffix)
+    text = suffix != ".parquet"
+    names, columns = _read_columns(path, suffix, field)
+    _check_names(field, names)
+    _check_column("label", label, names)
+    _check_rows(field, len(columns[0]))
+    found = dict(zip(names, columns, strict=True))
+    classes, _ = _coded(found.pop(label), f"label column '{label}'", text=text)
+    drafted = tuple(_drafted(name, column, text=text) for name, column in found.items())
+    return Table(drafted, Category(label, classes))
+
+
+def _drafted(name: str, column: pa.Array, *, text: bool) -> Number | Category:
+    import pyarrow as pa
+
+    typed = _typed(column, text=text)
+    if typed is None or pa.types.is_boolean(typed.type) or typed.null_count == len(typed):
+        cells = column if typed is None else typed
+        distinct, _ = _distinct(cells, f"column '{name}'", text=typed is None and text)
+        absent = [value is None or (text and value in MISSING_WORDS) for value in distinct]
+        listed = [value for value, out in zip(distinct, absent, strict=True) if not out]
+        if not all(isinstance(value, bool) for value in listed):
+            listed = [str(value) for value in listed]
+        return Category(name, tuple(sorted(set(listed))), missing=any(absent))
+    values, dtypes = _numeric(name, {name: column}, text=text)
+    low, high = values.min(), values.max()
+    whole = not dtypes[0].startswith("float") or bool((values == np.rint(values)).all())
+    high = high if low < high else low + 1
+    if whole:
+        return Number(name, int(low), int(high), whole=True)
+    return Number(name, float(low), float(high))
+
+
+def _named_file(path: str | Path) -> tuple[Path, str, str]:
+    """The path, its suffix, and what errors call it."""
     path = Path(path)
     suffix = next((end for end in _SUFFIXES if path.name.lower().endswith(end)), None)
     field = f"data file {path.name}"
@@ -57,17 +145,20 @@ def load_file(
         raise InputError(field, "does not exist", value=path, fix="check the path")
     if path.stat().st_size == 0:
         raise InputError(field, "is empty", fix="give a file with rows")
-    if label is not None and label == site_column:
-        raise InputError("site column", "is also the label", value=label, fix="name another column")
+    return path, suffix, field
+
+
+def _check_is_table(field: str, suffix: str) -> None:
     if suffix == ".npz":
-        return _from_npz(path, field, label, site_column)
-    if label is None:
-        raise InputError("label", "is not given", fix=f"name the label column of {path.name}")
+        raise InputError(
+            field, "has no columns that a schema could name", value=suffix, fix="give a table"
+        )
+
+
+def _read_columns(path: Path, suffix: str, field: str) -> tuple[list[str], list[Any]]:
     if suffix == ".parquet":
-        names, columns = _read_parquet(path, field)
-    else:
-        names, columns = _read_csv(path, field, compressed=suffix == ".csv.gz")
-    return _from_table(field, names, columns, label, site_column, text=suffix != ".parquet")
+        return _read_parquet(path, field)
+    return _read_csv(path, field, compressed=suffix == ".csv.gz")
 
 
 def _unreadable(field: str, kind: str) -> InputError:
@@ -205,17 +296,7 @@ def _from_table(
     _check_column("label", label, names)
     if site_column is not None:
         _check_column("site column", site_column, names)
-    if "" in names:
-        raise InputError(
-            field,
-            f"has a column without a name, number {names.index('') + 1}",
-            fix="name it, or leave it out (a saved index is no feature)",
-        )
-    twice = sorted({name for name in names if names.count(name) > 1})
-    if twice:
-        raise InputError(
-            field, f"has columns of the same name: {_listed(twice)}", fix="rename them"
-        )
+    _check_names(field, names)
     _check_rows(field, len(columns[0]))
     table = dict(zip(names, columns, strict=True))
     classes, codes = _coded(table.pop(label), f"label column '{label}'", text=text)
@@ -234,6 +315,20 @@ def _from_table(
         feature_dtypes=dtypes,
     )
     return LoadedFile(rows, sites)
+
+
+def _check_names(field: str, names: list[str]) -> None:
+    if "" in names:
+        raise InputError(
+            field,
+            f"has a column without a name, number {names.index('') + 1}",
+            fix="name it, or leave it out (a saved index is no feature)",
+        )
+    twice = sorted({name for name in names if names.count(name) > 1})
+    if twice:
+        raise InputError(
+            field, f"has columns of the same name: {_listed(twice)}", fix="rename them"
+        )
 
 
 def _check_column(field: str, wanted: str, names: Sequence[str]) -> None:
@@ -262,6 +357,13 @@ def _listed(names: Sequence[str]) -> str:
 def _coded(
     column: pa.Array, field: str, *, text: bool
 ) -> tuple[tuple[str | int, ...], npt.NDArray[np.int64]]:
+    return code_labels(*_distinct(column, field, text=text), field=field, text=text)
+
+
+def _distinct(
+    column: pa.Array, field: str, *, text: bool
+) -> tuple[list[Any], npt.NDArray[np.int64]]:
+    """The values that a column has, and where each row's is among them."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -285,8 +387,7 @@ def _coded(
         raise InputError(
             field, "has a type that cannot be coded", value=column.type, fix="make it text"
         ) from None
-    positions = encoded.indices.to_numpy(zero_copy_only=False)
-    return code_labels(distinct, positions, field=field, text=text)
+    return distinct, encoded.indices.to_numpy(zero_copy_only=False)
 
 
 def _numeric(

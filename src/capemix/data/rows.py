@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 import numpy.typing as npt
 
 from capemix.errors import InputError
+
+if TYPE_CHECKING:
+    from capemix.data.schema import Table
 
 MOST_CLASSES = 1000
 """More distinct labels than this look like an identifier, not like classes."""
@@ -25,6 +28,7 @@ class LabeledRows:
 
     ``classes``, ``feature_names``, ``image_shape`` and ``feature_dtypes`` are public: they name
     what is in the table, never a row of it. ``features`` and ``labels`` are private and read-only.
+    ``table``, where rows are coded by a declared schema, says what the coded columns stand for.
     """
 
     features: npt.NDArray[np.uint8] | npt.NDArray[np.float64]
@@ -34,6 +38,7 @@ class LabeledRows:
     label_name: str = "label"
     image_shape: tuple[int, int] | None = None
     feature_dtypes: tuple[str, ...] | None = None
+    table: Table | None = None
 
     def __post_init__(self) -> None:
         features, labels = np.asarray(self.features), np.asarray(self.labels)
@@ -132,6 +137,7 @@ class LabeledRows:
             feature_names=names,
             image_shape=None,
             feature_dtypes=None if dtypes is None else tuple(dtypes[i] for i in chosen),
+            table=None,
         )
 
 
@@ -190,7 +196,7 @@ def _class_values(
                 value=type(value).__name__,
                 fix="choose a column of plain values",
             )
-    if text and all(_whole_text(value) for value in distinct):
+    if text and all(whole_text(value) for value in distinct):
         return [int(str(value).split(".")[0]) for value in distinct]
     if all(isinstance(value, (int, float)) and not isinstance(value, bool) for value in distinct):
         numbers = [value for value in distinct if isinstance(value, (int, float))]
@@ -214,10 +220,10 @@ def _missing_words(
     """Words such as NA, but only among numbers: "None" may well be a class among words."""
     words = np.array([str(value).strip() in MISSING_WORDS for value in distinct], dtype=bool)
     others = [value for value, out in zip(distinct, words | missing, strict=True) if not out]
-    return words if all(_whole_text(value) for value in others) else np.zeros_like(words)
+    return words if all(whole_text(value) for value in others) else np.zeros_like(words)
 
 
-def _whole_text(value: object) -> bool:
+def whole_text(value: object) -> bool:
     """Whether text spells a whole number in the one usual way (so not 007)."""
     whole, _, zeros = str(value).partition(".")
     digits = whole.removeprefix("-")

@@ -8,6 +8,7 @@ from typing import Any, Final
 
 from capemix.accounting import mint
 from capemix.accounting.cost import Cost
+from capemix.data.schema import Table
 from capemix.errors import InputError
 from capemix.federation import Federation, MaskKind, Scheme
 from capemix.guarantee import Guarantee
@@ -56,12 +57,17 @@ OWN_SHARES: Final = {SIZES: 0.02, CENTRE: 0.05, CENTRES: 0.48, SPREAD: 0.20, SPR
 
 NORM_SHARE: Final = 0.05
 
+_CODED: Final = Step(
+    "categories", Coverage.PER_ROW, "a 1 at the declared value; one off the list counts as missing"
+)
+
 
 @dataclass(frozen=True)
 class MomentsPlan:
     """What is asked of the rows. ``samples`` rows are drawn from the noisy moments; None: as many
     as the sizes say there are. ``multiplier`` is all rounds' noise as one; None until calibrated.
-    ``rank`` is that of the classes' own spreads, None until it is chosen: see `rounds`.
+    ``rank`` is that of the classes' own spreads, None until it is chosen: see `rounds`. ``table``
+    says which of the columns are coded, and how.
     """
 
     width: int
@@ -74,6 +80,7 @@ class MomentsPlan:
     class_sizes: tuple[int, ...] | None = None
     multiplier: float | None = None
     rank: int | None = None
+    table: Table | None = None
     earlier: Guarantee | None = None
     looks: tuple[BudgetLine, ...] = ()
 
@@ -126,12 +133,21 @@ class MomentsPlan:
                 value=self.samples,
                 fix="raise it",
             )
-        if self.width > MOST_COLUMNS:
+        if self.table is not None and (self.table.width, self.table.classes) != (
+            self.width,
+            self.classes,
+        ):
             raise InputError(
-                "--synthesizer",
-                f"moments are for at most {MOST_COLUMNS} columns",
+                "schema", "does not fit the rows", value=self.width, fix="code the rows by it"
+            )
+        if self.width > MOST_COLUMNS:
+            coded = self.table is not None
+            raise InputError(
+                "--schema" if coded else "--synthesizer",
+                f"moments are for at most {MOST_COLUMNS} columns"
+                + (", categories counted one by one" if coded else ""),
                 value=self.width,
-                fix="use --synthesizer mixing",
+                fix="leave out columns or categories" if coded else "use --synthesizer mixing",
             )
         if len(self.classes) > MOST_CLASSES:
             raise InputError(
@@ -277,7 +293,8 @@ class MomentsPlan:
             else self.normalise.step
         )
         clip = Step("clip", Coverage.PAID, "at the noisy median of the norms, in every round")
-        return (normalise, clip, LATTICE_STEP, Step(SIZES, sizes, says))
+        coded = () if self.table is None else (_CODED,)
+        return (*coded, normalise, clip, LATTICE_STEP, Step(SIZES, sizes, says))
 
     def as_json(self) -> dict[str, Any]:
         """Everything that was asked, for the manifest: declared and paid values only."""
@@ -288,6 +305,7 @@ class MomentsPlan:
             "class_sizes": None if self.class_sizes is None else list(self.class_sizes),
             "width": self.width,
             "samples": self.samples,
+            "table": None if self.table is None else self.table.as_json(),
             "clip": None,
             "normalise": normalise_as_json(self.normalise),
             "scheme": str(federation.scheme),
@@ -350,7 +368,8 @@ def moments_from_json(found: Any) -> MomentsPlan:
             class_sizes=None if sizes is None else tuple(sizes),
             **{name: found[name] for name in _WHO},
         )
-        plan = replace(plan, multiplier=found["noise"], rank=found["rank"])
+        table = None if found["table"] is None else Table.from_json(found["table"])
+        plan = replace(plan, multiplier=found["noise"], rank=found["rank"], table=table)
         same = plan.as_json() == found
     except InputError:
         raise

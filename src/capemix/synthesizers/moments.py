@@ -85,21 +85,32 @@ def own_spread(spread: Real, edge: float) -> Real:
     return np.asarray((directions * np.maximum(1.0 + kept, 0.1)) @ directions.T)
 
 
+def turned(spread: Real, normals: Real) -> Real:
+    """``normals`` with covariance ``spread``: deviations about a centre."""
+    found, directions = np.linalg.eigh(spread)
+    return np.asarray(normals @ (directions * np.sqrt(np.maximum(found, 0.0))).T)
+
+
 def clamped_rows(
     centre: Real, spread: Real, normals: Real, low: Real | float, high: Real | float
 ) -> Real:
     """Rows of one class: ``normals`` turned to ``spread``, moved and stretched so that after being
     clamped to the range they still have the centre and the variances asked for."""
-    found, directions = np.linalg.eigh(spread)
-    rows = normals @ (directions * np.sqrt(np.maximum(found, 0.0))).T
+    return clamped(centre, np.diag(spread), turned(spread, normals), low, high)
+
+
+def clamped(
+    centre: Real, variance: Real, deviations: Real, low: Real | float, high: Real | float
+) -> Real:
+    """The same, of deviations that have ``variance`` already."""
     if not np.isfinite(np.asarray(high) - np.asarray(low)).all():
-        return np.asarray(centre + rows)
+        return np.asarray(centre + deviations)
     margin = 0.002 * (np.asarray(high) - np.asarray(low))
-    aim, variance = np.clip(centre, low + margin, high - margin), np.diag(spread)
+    aim = np.clip(centre, low + margin, high - margin)
     shift, stretch = aim.copy(), np.ones_like(aim)
     for _ in range(30):
-        tried = np.clip(shift + stretch * rows, low, high)
+        tried = np.clip(shift + stretch * deviations, low, high)
         shift += aim - tried.mean(axis=0)
         ratio = np.sqrt(variance / np.maximum(tried.var(axis=0), 1e-12))
         stretch = np.clip(stretch * ratio, 0.3, 3.0)
-    return np.asarray(np.clip(shift + stretch * rows, low, high))
+    return np.asarray(np.clip(shift + stretch * deviations, low, high))

@@ -1,0 +1,293 @@
+"""What is public of a table's columns, as its owner declares it, and rows coded by it.
+
+A numeric column has a range and may be of whole numbers; a category has a list of values. Coded, a
+number stands as it is and a category is a block of zeros
+with a 1 at its value, so that a block's norm is at most 1. Every rule looks at one cell: a value
+off the list counts as missing, and missing is a value of its own where the owner says so, and else
+a block of zeros.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from capemix.data.rows import MOST_CLASSES, LabeledRows, whole_text
+from capemix.errors import InputError
+
+FORMAT: Final = "capemix-schema/1"
+
+Value = str | int | bool
+Codes = npt.NDArray[np.int64]
+Real = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Number:
+    """A numeric column: values lie, or are moved, between ``low`` and ``high``."""
+
+    name: str
+    low: float
+    high: float
+    whole: bool = False
+
+    def __post_init__(self) -> None:
+        ends = (self.low, self.high)
+        if not all(type(end) in (int, float) and math.isfinite(end) for end in ends) or (
+            self.low >= self.high
+        ):
+            raise InputError(
+                f"column '{self.name}'",
+                "must have two finite numbers, low < high",
+                value=f"{self.low}, {self.high}",
+                fix="give the smallest and largest value that it can take",
+            )
+        if self.whole and not all(float(end).is_integer() for end in ends):
+            raise InputError(
+                f"column '{self.name}'",
+                "is of integers, and so must its range be",
+                value=f"{self.low}, {self.high}",
+                fix="round its ends, or make it a number",
+            )
+
+    @property
+    def width(self) -> int:
+        return 1
+
+    @property
+    def coded_names(self) -> tuple[str, ...]:
+        return (self.name,)
+
+    def restored(self, coded: Real) -> Real:
+        """Released values: in the range, whole where the column is."""
+        values = np.clip(coded, self.low, self.high)
+        return np.rint(values) if self.whole else values
+
+    def cells(self, coded: Real) -> npt.NDArray[Any]:
+        """One cell for each row, in the column's own type."""
+        values = self.restored(coded[:, 0])
+        return values.astype(np.int64) if self.whole else values
+
+    def as_json(self) -> dict[str, Any]:
+        kind = "integer" if self.whole else "number"
+        return {"name": self.name, "type": kind, "low": self.low, "high": self.high}
+
+
+@dataclass(frozen=True)
+class Category:
+    """A column of listed values, all text, all whole numbers or all truth values; with
+    ``missing``, what is missing or off the list is one more."""
+
+    name: str
+    values: tuple[Value, ...]
+    missing: bool = False
+
+    def __post_init__(self) -> None:
+        kinds = {type(value) for value in self.values}
+        if len(kinds) != 1 or not kinds <= {str, int, bool}:
+            raise InputError(
+                f"column '{self.name}'",
+                "must list its categories: all text, all integers, or true and false",
+                value=sorted(kind.__name__ for kind in kinds),
+                fix="list every value that it can take",
+            )
+        if len(set(self.values)) != len(self.values) or self.width > MOST_CLASSES:
+            raise InputError(
+                f"column '{self.name}'",
+                f"must list at most {MOST_CLASSES} categories, each once",
+                value=len(self.values),
+                fix="shorten the list",
+            )
+
+    @property
+    def width(self) -> int:
+        return len(self.values) + self.missing
+
+    @property
+    def kind(self) -> type:
+        """str, int or bool."""
+        return type(self.values[0])
+
+    @property
+    def coded_names(self) -> tuple[str, ...]:
+        words = [*self.values, *(["(missing)"] if self.missing else [])]
+        return tuple(f"{self.name}={word}" for word in words)
+
+    def codes(self, distinct: Sequence[object], positions: npt.NDArray[np.integer[Any]]) -> Codes:
+        """Each cell's place in the block, -1 for none; ``positions`` points into ``distinct``."""
+        kind = self.kind
+        place = {_spelled(value, kind): at for at, value in enumerate(self.values)}
+        off = len(self.values) if self.missing else -1
+        found = [place.get(_spelled(value, kind), off) for value in distinct]
+        return np.asarray(np.array(found, dtype=np.int64)[positions])
+
+    def cells(self, coded: Real) -> list[Value | None]:
+        """One value for each row, None for missing."""
+        if not (coded.max(axis=1) > 0).all():
+            raise ValueError("a block without a category")
+        words: list[Value | None] = [*self.values, *([None] if self.missing else [])]
+        return [words[place] for place in coded.argmax(axis=1)]
+
+    def as_json(self) -> dict[str, Any]:
+        return {
+            "name": self.name,
+            "type": "category",
+            "categories": list(self.values),
+            "missing": self.missing,
+        }
+
+
+def _spelled(value: object, kind: type) -> str | None:
+    """A cell or a listed value in one spelling: 3, 3.0 and '3' are the same integer."""
+    if value is None or value != value:
+        return None
+    text = str(value).strip()
+    if kind is bool:
+        return text.lower()
+    if kind is int:
+        text = text.split(".")[0] if whole_text(text) else text
+    return text
+
+
+Column = Number | Category
+
+
+@dataclass(frozen=True)
+class Table:
+    """A table's columns, and the label with its classes: all declared public."""
+
+    columns: tuple[Column, ...]
+    label: Category
+
+    def __post_init__(self) -> None:
+        names = [column.name for column in (*self.columns, self.label)]
+        if not self.columns or not all(type(name) is str and name for name in names):
+            raise InputError(
+                "schema", "must name the label and at least one column", fix="name every column"
+            )
+        twice = sorted({name for name in names if names.count(name) > 1})
+        if twice:
+            raise InputError("schema", "has a column twice", value=twice[0], fix="leave one out")
+        if self.label.missing or bool in map(type, self.label.values):
+            raise InputError(
+                "schema",
+                "must list the label's classes as text or integers, without a missing one",
+                value=self.label.name,
+                fix="rows of other classes count for nothing",
+            )
+
+    @property
+    def classes(self) -> tuple[str | int, ...]:
+        return self.label.values
+
+    @property
+    def width(self) -> int:
+        """How many numbers a coded row has."""
+        return sum(column.width for column in self.columns)
+
+    @property
+    def places(self) -> tuple[slice, ...]:
+        """Where each column lies in a coded row."""
+        ends = np.cumsum([column.width for column in self.columns]).tolist()
+        return tuple(
+            slice(end - column.width, end) for end, column in zip(ends, self.columns, strict=True)
+        )
+
+    @property
+    def blocks(self) -> tuple[slice, ...]:
+        """Where the categories lie."""
+        return tuple(
+            place
+            for place, column in zip(self.places, self.columns, strict=True)
+            if isinstance(column, Category)
+        )
+
+    def coded(self, cells: Sequence[Real | Codes], labels: Codes) -> LabeledRows:
+        """Rows from each column's numbers or `Category.codes`; a label below 0 drops its row."""
+        known = labels >= 0
+        features = np.zeros((int(known.sum()), self.width))
+        for column, place, values in zip(self.columns, self.places, cells, strict=True):
+            mine = values[known]
+            if isinstance(column, Number):
+                features[:, place.start] = mine
+            else:
+                listed = np.flatnonzero(mine >= 0)
+                features[listed, place.start + mine[listed]] = 1.0
+        return LabeledRows(
+            features=features,
+            labels=labels[known],
+            classes=self.classes,
+            feature_names=tuple(name for column in self.columns for name in column.coded_names),
+            label_name=self.label.name,
+            table=self,
+        )
+
+    def restore(self, rows: Real) -> None:
+        """In place: numbers into their range, whole where the column is."""
+        for column, place in zip(self.columns, self.places, strict=True):
+            if isinstance(column, Number):
+                rows[:, place.start] = column.restored(rows[:, place.start])
+
+    def cells(self, rows: Real) -> dict[str, Any]:
+        """Coded rows as columns of the table, each in its own type."""
+        return {
+            column.name: column.cells(rows[:, place])
+            for column, place in zip(self.columns, self.places, strict=True)
+        }
+
+    def as_json(self) -> dict[str, Any]:
+        return {
+            "format": FORMAT,
+            "label": {"name": self.label.name, "categories": list(self.label.values)},
+            "columns": [column.as_json() for column in self.columns],
+        }
+
+    @classmethod
+    def from_json(cls, found: Any) -> Table:
+        """What `as_json` wrote, or an owner edited."""
+        try:
+            if found["format"] != FORMAT:
+                raise KeyError("format")
+            label = found["label"]
+            return cls(
+                columns=tuple(_column(each) for each in found["columns"]),
+                label=Category(label["name"], tuple(label["categories"])),
+            )
+        except (KeyError, TypeError, AttributeError, RecursionError) as error:
+            raise InputError(
+                "schema",
+                "lacks a part, or has one of a wrong kind",
+                value=error.args[0] if isinstance(error, KeyError) else None,
+                fix="see what capemix schema drafts",
+            ) from None
+
+    @classmethod
+    def read(cls, path: str | Path) -> Table:
+        try:
+            found = json.loads(Path(path).read_text())
+        except (OSError, ValueError, RecursionError):
+            raise InputError(
+                "--schema", "is not a readable JSON file", value=path, fix="check the path"
+            ) from None
+        return cls.from_json(found)
+
+
+def _column(found: Any) -> Column:
+    name, kind = found["name"], found["type"]
+    if kind in ("integer", "number"):
+        return Number(name, found["low"], found["high"], whole=kind == "integer")
+    if kind == "category":
+        return Category(name, tuple(found["categories"]), missing=found.get("missing") is True)
+    raise InputError(
+        f"column '{name}'",
+        "has an unknown type",
+        value=kind,
+        fix="write integer, number or category",
+    )

@@ -1,0 +1,63 @@
+"""Coded tables: how their columns are scaled, and one category out of a block of Gaussian numbers.
+
+Within a class a block with frequencies p has the covariance diag(p) - p p^T; divided by sqrt(p) it
+is the same in every direction of the block. So the category picked is the largest of
+    z_j + o_j,   z = deviation / sqrt(p),
+with offsets o that give each category its frequency p. Neighbouring columns are correlated with z,
+and so with what is picked. All of it is post-processing.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+
+from capemix.data.schema import Number, Table
+from capemix.prepare.steps import ColumnMap
+
+Real = npt.NDArray[np.float64]
+
+_STEPS: Final = 40
+_ROWS: Final = 4_000
+"""So many rows fit the offsets: a frequency is then known to less than 0.01."""
+
+_FLOOR: Final = 1e-3
+"""What a frequency is counted from in a ratio."""
+
+
+def map_of(table: Table) -> ColumnMap:
+    """Numbers to [-1, 1] by their declared range, blocks as they stand: of norm 1 at most."""
+    shift, scale, low, high = [], [], [], []
+    for column in table.columns:
+        if isinstance(column, Number):
+            ends = float(column.low), float(column.high)
+            middle, half = (ends[0] + ends[1]) / 2, (ends[1] - ends[0]) / 2
+        else:
+            ends, middle, half = (0.0, 1.0), 0.0, 1.0
+        shift += [middle] * column.width
+        scale += [half] * column.width
+        low += [ends[0]] * column.width
+        high += [ends[1]] * column.width
+    return ColumnMap(tuple(shift), tuple(scale), tuple(low), tuple(high))
+
+
+def frequencies(noisy: Real) -> Real:
+    """The nearest that are not negative and sum to 1."""
+    falling = np.sort(noisy)[::-1]
+    beyond = (np.cumsum(falling) - 1.0) / np.arange(1, len(noisy) + 1)
+    return np.asarray(np.maximum(noisy - beyond[np.flatnonzero(falling > beyond)[-1]], 0.0))
+
+
+def picked(deviations: Real, wanted: Real) -> Real:
+    """One category for each row of a block's deviations about its centre, as zeros and a 1; each
+    as often as ``wanted`` says, and one that is wanted never, never."""
+    z = deviations / np.sqrt(np.maximum(wanted, _FLOOR))
+    offsets = np.where(wanted > 0, 0.0, -np.inf)
+    some = z[:_ROWS]
+    for step in range(_STEPS):
+        found = np.bincount((some + offsets).argmax(axis=1), minlength=len(wanted)) / len(some)
+        pace = 0.5 if step < _STEPS // 2 else 0.15
+        offsets += pace * (np.log(wanted + _FLOOR) - np.log(found + _FLOOR))
+    return np.asarray(np.eye(len(wanted))[(z + offsets).argmax(axis=1)])
