@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from capemix.api import Synthesizer, release_of, synthesize
-    from capemix.data import LabeledRows, open_data, partition
+    from capemix.data import LabeledRows, Table, open_data, partition
     from capemix.errors import CapemixError, InputError
     from capemix.guarantee import Guarantee
     from capemix.plan import Plan, make_plan
@@ -19,6 +19,7 @@ _HOME = {
     "release_of": "api",
     "synthesize": "api",
     "LabeledRows": "data",
+    "Table": "data",
     "open_data": "data",
     "partition": "data",
     "CapemixError": "errors",
@@ -42,6 +43,7 @@ __all__ = [
     "Release",
     "SiteZScore",
     "Synthesizer",
+    "Table",
     "make_plan",
     "open_data",
     "partition",

@@ -93,6 +93,7 @@ def synth(
     context: typer.Context,
     epsilon: Annotated[float, typer.Option(help="The budget; inf for none.")],
     out: Annotated[Path, typer.Option(help="Folder to write: absent or empty.")],
+    schema: opt.Schema = None,
     json: opt.Json = False,
 ) -> None:
     """Rows in, a release with its guarantee out."""
@@ -104,7 +105,7 @@ def synth(
     if math.isnan(epsilon) or epsilon <= 0:  # before any row is read
         raise InputError("--epsilon", "must be above 0", value=epsilon, fix="give a budget, or inf")
     check_output(out)
-    loaded = table.load()
+    loaded = table.load(schema)
     budget = counted.asked(loaded)
     parts = method.parts(table, loaded)
     seed = table.test_seed
@@ -234,8 +235,8 @@ def describe(
         print_table("rows (private to you unless the data is public)", [facts])
 
 
-@app.command()
-def schema(
+@app.command("schema")
+def draft_schema(
     table: Annotated[str, typer.Argument(help="A .csv, .csv.gz or .parquet file.")],
     label: Annotated[str, typer.Option(help="Its label column.")],
     out: Annotated[Path, typer.Option(help="JSON file to write; must not exist.")],

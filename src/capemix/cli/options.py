@@ -120,6 +120,13 @@ ClassSizes = Annotated[
         show_default=False,
     ),
 ]
+Schema = Annotated[
+    Path | None,
+    typer.Option(
+        help="What is public of a table's columns, as `capemix schema` drafts it (for moments).",
+        show_default=False,
+    ),
+]
 Peers = Annotated[
     int | None,
     typer.Option(
@@ -226,14 +233,6 @@ class Table:
     label: Annotated[
         str | None, typer.Option(help="Label column of a file.", show_default=False)
     ] = None
-    schema: Annotated[
-        Path | None,
-        typer.Option(
-            help="What is public of a table's columns, as `capemix schema` drafts it (for "
-            "moments).",
-            show_default=False,
-        ),
-    ] = None
     class_sizes: ClassSizes = None
     partition: Annotated[
         str, typer.Option(help="iid, stratified, dirichlet, or a column of the file.")
@@ -244,12 +243,12 @@ class Table:
         typer.Option(help="Reproducible noise, for tests: NOT private.", show_default=False),
     ] = None
 
-    def load(self) -> Loaded:
-        from capemix.data import Table as Schema
+    def load(self, schema: Path | None = None) -> Loaded:
+        from capemix.data import Table as Columns
         from capemix.data import open_data
 
         by_column = self.partition not in ("iid", "stratified", "dirichlet")
-        declared = None if self.schema is None else Schema.read(self.schema)
+        declared = None if schema is None else Columns.read(schema)
         return open_data(self.data, self.label, self.partition if by_column else None, declared)
 
     def sizes(self, loaded: Loaded) -> tuple[int, ...] | None:

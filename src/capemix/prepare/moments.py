@@ -332,8 +332,14 @@ def contributions(
 
 def upper(v: Real) -> Real:
     """u(v) for every row: the upper triangle of v v^T, off the diagonal times sqrt(2)."""
-    i, j = np.triu_indices(v.shape[1])
-    return np.asarray(v[:, i] * v[:, j] * np.where(i == j, 1.0, math.sqrt(2.0)))
+    r = v.shape[1]
+    out = np.empty((len(v), r * (r + 1) // 2))
+    twice, start = v * math.sqrt(2.0), 0
+    for i in range(r):  # a row of the triangle is a slice: no gather
+        np.multiply(v[:, i : i + 1], twice[:, i:], out=out[:, start : start + r - i])
+        out[:, start] = v[:, i] ** 2
+        start += r - i
+    return out
 
 
 def square(triangles: Real, r: int) -> Real:

@@ -1,0 +1,354 @@
+"""Mixed tables: what the owner declares is all that is public, every rule looks at one cell, and
+what is released has the table's types, ranges and categories and no others."""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import capemix.moments
+from capemix.api import Synthesizer, release_of
+from capemix.data import LabeledRows, Table, draft_table, load_table, partition
+from capemix.data.arrays import table_rows
+from capemix.data.schema import Category, Number
+from capemix.errors import InputError
+from capemix.experiments import tables
+from capemix.prepare.rows import normalise_rows
+from capemix.randomness.source import SeededSource
+from capemix.release import read_release
+from capemix.synthesizers.tables import frequencies, map_of, picked
+from conftest import Capemix
+
+Real = npt.NDArray[np.float64]
+
+PEOPLE = Table(
+    columns=(
+        Number("age", 17, 90, whole=True),
+        Number("weight", 30.0, 200.0),
+        Category("work", ("office", "field", "none"), missing=True),
+        Category("smokes", (False, True)),
+        Category("rooms", (1, 2, 3)),
+        Number("gain", 0, 10_000, whole=True),
+    ),
+    label=Category("income", ("high", "low")),
+)
+
+
+def people(records: int = 4000, seed: int = 0) -> pd.DataFrame:
+    """Income goes with age, work and gain; weight with smoking; gain is mostly 0."""
+    rng = np.random.default_rng(seed)
+    high = rng.random(records) < 0.3
+    age = np.clip(rng.normal(40 + 10 * high, 10), 17, 90).round().astype(int)
+    smokes = rng.random(records) < 0.4
+    work = np.where(
+        rng.random(records) < np.where(high, 0.8, 0.3),
+        "office",
+        np.where(rng.random(records) < 0.7, "field", "none"),
+    ).astype(object)
+    work[rng.random(records) < 0.1] = None
+    gain = np.where(rng.random(records) < np.where(high, 0.4, 0.05), 4000, 0)
+    return pd.DataFrame(
+        {
+            "age": age,
+            "weight": np.clip(rng.normal(70 + 25 * smokes, 10), 30, 200),
+            "work": work,
+            "smokes": smokes,
+            "rooms": rng.integers(1, 4, records),
+            "gain": gain,
+            "income": np.where(high, "high", "low"),
+        }
+    )
+
+
+def coded(frame: pd.DataFrame) -> LabeledRows:
+    return table_rows(PEOPLE, frame, frame["income"])
+
+
+def released(sites: Any, epsilon: float = 8.0, **asked: Any) -> Any:
+    return release_of(
+        sites, epsilon=epsilon, source=SeededSource(3), synthesizer="moments", **asked
+    )
+
+
+# -- what is declared ------------------------------------------------------------------------------
+
+
+def test_a_schema_comes_back_from_its_file(tmp_path: Path) -> None:
+    file = tmp_path / "schema.json"
+    file.write_text(json.dumps(PEOPLE.as_json()))
+    assert Table.read(file) == PEOPLE
+    assert PEOPLE.width == 2 + 4 + 2 + 3 + 1
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        ({"type": "number", "low": 1, "high": 1}, "low < high"),
+        ({"type": "number", "low": 0, "high": math.inf}, "low < high"),
+        ({"type": "number", "low": "0", "high": 1}, "low < high"),
+        ({"type": "integer", "low": 0, "high": 1.5}, "is of integers"),
+        ({"type": "date"}, "unknown type"),
+        ({"type": "category", "categories": []}, "must list its categories"),
+        ({"type": "category", "categories": ["a", 1]}, "must list its categories"),
+        ({"type": "category", "categories": [1.5]}, "must list its categories"),
+        ({"type": "category", "categories": ["a", "a"]}, "each once"),
+        ({"type": "number", "low": 0}, "lacks a part"),
+        ({"name": "income", "type": "number", "low": 0, "high": 1}, "a column twice"),
+    ],
+)
+def test_schemas_that_declare_nothing_sensible_are_refused(
+    change: dict[str, Any], says: str
+) -> None:
+    good = PEOPLE.as_json()
+    assert Table.from_json(good) == PEOPLE
+    with pytest.raises(InputError, match=says):
+        Table.from_json(good | {"columns": [{"name": "x"} | change]})
+
+
+def test_a_draft_fits_the_rows_and_says_that_it_read_them(tmp_path: Path, capemix: Capemix) -> None:
+    file, out = tmp_path / "people.csv", tmp_path / "schema.json"
+    people().to_csv(file, index=False)
+    ran = capemix("schema", file, "--label", "income", "--out", out)
+    assert ran.code == 0, ran.err
+    assert "outside of any budget" in ran.out
+    assert "declared public" in ran.out
+    drafted = {column.name: column for column in Table.read(out).columns}
+    assert drafted["work"] == Category("work", ("field", "none", "office"), missing=True)
+    assert drafted["smokes"] == Category("smokes", (False, True))
+    assert drafted["gain"] == Number("gain", 0, 4000, whole=True)
+    assert not getattr(drafted["weight"], "whole")  # noqa: B009
+    again = capemix("schema", file, "--label", "income", "--out", out)
+    assert again.code == 2
+    assert "--out cannot be written" in again.err
+
+
+# -- how a cell is coded ---------------------------------------------------------------------------
+
+
+def test_a_value_is_known_in_any_spelling_and_one_off_the_list_counts_as_missing() -> None:
+    def places(column: Category, cells: list[object]) -> list[int]:
+        return column.codes(cells, np.arange(len(cells))).tolist()
+
+    work, smokes, rooms = (c for c in PEOPLE.columns if isinstance(c, Category))
+    assert places(work, ["office", " none ", "None", None, "?", ""]) == [0, 2, 3, 3, 3, 3]
+    assert places(smokes, [True, "true", "FALSE", "yes", None]) == [1, 1, 0, -1, -1]
+    assert places(rooms, [3, "3", "3.0", 3.0, "03", 4, float("nan")]) == [2, 2, 2, 2, -1, -1, -1]
+
+
+@given(
+    st.lists(st.one_of(st.text(max_size=4), st.none(), st.sampled_from(["office", "field"]))),
+    st.one_of(st.text(max_size=4), st.none()),
+)
+def test_a_block_has_norm_one_at_most_and_a_cell_changes_its_own_row_only(
+    cells: list[str | None], other: str | None
+) -> None:
+    table = Table((PEOPLE.columns[2], PEOPLE.columns[4]), PEOPLE.label)
+    cells = ["none", *cells]
+
+    def rows(words: list[str | None]) -> Real:
+        columns = {"work": words, "rooms": [9] * len(words)}
+        found = table_rows(table, columns, ["low"] * len(words))
+        return normalise_rows(found.features, map_of(table))
+
+    one, two = rows(cells), rows([other, *cells[1:]])
+    assert (np.linalg.norm(one, axis=1) <= 1.0).all()
+    assert (one[:, 4:] == 0).all()  # rooms: off a list without a missing value, no category
+    assert np.array_equal(one[1:], two[1:])
+
+
+def test_files_are_read_by_their_schema(tmp_path: Path) -> None:
+    frame = people(300)
+    frame["secret"] = "not declared"
+    frame.loc[5, "income"] = "unheard of"  # counts for nothing
+    frame.to_csv(tmp_path / "a.csv", index=False)
+    frame.to_parquet(tmp_path / "a.parquet")
+    text, typed = (load_table(tmp_path / f"a.{kind}", PEOPLE).rows for kind in ("csv", "parquet"))
+    assert np.array_equal(text.features, typed.features)
+    assert np.array_equal(text.features, coded(frame).features)
+    assert len(text) == 299
+    assert "secret" not in " ".join(text.feature_names)
+    with pytest.raises(InputError, match="schema names no column"):
+        load_table(tmp_path / "a.csv", Table((Number("height", 0, 1),), PEOPLE.label))
+    frame.loc[3, "weight"] = np.nan
+    frame.to_csv(tmp_path / "b.csv", index=False)
+    with pytest.raises(InputError, match="column 'weight' has 1 missing"):
+        load_table(tmp_path / "b.csv", PEOPLE)
+
+
+# -- one category out of a block -------------------------------------------------------------------
+
+
+@given(st.lists(st.floats(-1, 2), min_size=1, max_size=6))
+def test_frequencies_are_the_nearest_that_sum_to_one(noisy: list[float]) -> None:
+    values = np.array(noisy)
+    found = frequencies(values)
+    assert found.min() >= 0
+    assert found.sum() == pytest.approx(1.0)
+    rng = np.random.default_rng(0)
+    others = rng.dirichlet(np.ones(len(values)), size=200)
+    assert ((found - values) ** 2).sum() <= ((others - values) ** 2).sum(axis=1).min() + 1e-9
+
+
+def test_categories_are_picked_as_often_as_they_should_be() -> None:
+    rng = np.random.default_rng(1)
+    wanted = np.array([0.62, 0.25, 0.1, 0.03, 0.0])
+    spread = np.diag(wanted) - np.outer(wanted, wanted)
+    deviations = rng.multivariate_normal(np.zeros(5), spread + 0.01 * np.eye(5), size=20_000)
+    found = picked(deviations, wanted)
+    assert (found.sum(axis=1) == 1).all()
+    assert set(np.unique(found)) == {0.0, 1.0}
+    assert found.mean(axis=0) == pytest.approx(wanted, abs=0.01)
+    assert found[:, 3].mean() == pytest.approx(0.03, rel=0.2)
+    assert found[:, 4].sum() == 0
+    plain = np.eye(5)[(wanted + deviations).argmax(axis=1)].mean(axis=0)
+    assert plain[3] < 0.015  # the largest value alone would halve what is rare
+    assert np.corrcoef(found[:, 1], deviations[:, 1])[0, 1] > 0.5
+
+
+# -- releases --------------------------------------------------------------------------------------
+
+
+def test_a_release_has_the_tables_types_ranges_and_categories(
+    tmp_path: Path, capemix: Capemix
+) -> None:
+    file, schema, out = tmp_path / "people.csv", tmp_path / "schema.json", tmp_path / "out"
+    real = people()
+    real.to_csv(file, index=False)
+    schema.write_text(json.dumps(PEOPLE.as_json()))
+    ran = capemix(
+        "synth", "--data", file, "--schema", schema, "--synthesizer", "moments", "--epsilon", 8,
+        "--no-ledger", "--samples", 4000, "--out", out, "--json",
+    )  # fmt: skip
+    assert ran.code == 0, ran.err
+    assert ran.json["epsilon"] == pytest.approx(8.0, rel=1e-3)
+    made = pd.read_parquet(out / "synthetic.parquet")
+    assert list(made.columns) == list(real.columns)
+    for name, kind in (("age", "int64"), ("weight", "float64"), ("rooms", "int64")):
+        assert made[name].dtype == kind
+    assert made["smokes"].dtype == bool
+    assert made["gain"].dtype == "int64"
+    assert made["age"].between(17, 90).all()
+    assert made["weight"].between(30, 200).all()
+    assert made["gain"].between(0, 10_000).all()
+    assert set(made["work"].dropna()) <= {"office", "field", "none"}
+    assert 0.05 < made["work"].isna().mean() < 0.15  # missing is a category, and comes back so
+    assert set(made["rooms"]) == {1, 2, 3}
+    for income in ("high", "low"):
+        ours, true = (each[each["income"] == income] for each in (made, real))
+        assert (ours["work"] == "office").mean() == pytest.approx(
+            (true["work"] == "office").mean(), abs=0.05
+        )
+        assert ours["age"].mean() == pytest.approx(true["age"].mean(), abs=2)
+    heavier = made.groupby("smokes")["weight"].mean()
+    assert heavier[True] - heavier[False] > 8  # of 25: what goes together still does
+    assert (made["gain"] == 0).mean() > 0.5
+    scored = capemix("evaluate", out, "--test", file, "--train", file, "--json")
+    assert scored.code == 0, scored.err
+    assert scored.json["ratio"] > 0.95
+    assert read_release(out).rows.table == PEOPLE
+
+
+def test_every_look_at_a_table_is_a_round_of_its_budget(monkeypatch: pytest.MonkeyPatch) -> None:
+    sums: list[float] = []
+    real = capemix.moments.sum_local
+
+    def watched(plan: Any, *args: Any, **kwargs: Any) -> Any:
+        sums.append(plan.noise)
+        return real(plan, *args, **kwargs)
+
+    monkeypatch.setattr(capemix.moments, "sum_local", watched)
+    release = released(coded(people(1000)), 2.0)
+    lines = release.plan.budget()
+    assert len(sums) == len(lines)
+    assert min(sums) > 0
+    assert sum(line.share for line in lines) == pytest.approx(1.0)
+    assert lines[-1].epsilon_composed == pytest.approx(2.0, rel=1e-3)
+    assert release.guarantee.epsilon == pytest.approx(2.0, rel=1e-3)
+
+
+def test_sites_release_a_table_together_by_one_schema() -> None:
+    rows = coded(people(2000))
+    sites = partition(rows, 3, "stratified", seed=1)
+    assert sites[0].table == PEOPLE
+    release = released(list(sites), scheme="cape", samples=500)
+    assert set(release.columns()["smokes"]) == {False, True}
+    narrower = replace(PEOPLE, columns=(Number("age", 0, 90, whole=True), *PEOPLE.columns[1:]))
+    other = replace(sites[1], table=narrower)
+    with pytest.raises(InputError, match="the same at every site"):
+        released([sites[0], other, sites[2]], scheme="cape")
+
+
+def test_what_a_schema_cannot_go_with_is_refused(tmp_path: Path, capemix: Capemix) -> None:
+    people(200).to_csv(tmp_path / "people.csv", index=False)
+    (tmp_path / "schema.json").write_text(json.dumps(PEOPLE.as_json()))
+    (tmp_path / "broken.json").write_text("{")
+
+    def refused(*words: object, schema: str = "schema.json", data: object = None) -> str:
+        ran = capemix(
+            "synth", "--data", data or tmp_path / "people.csv", "--schema", tmp_path / schema,
+            "--epsilon", 1, "--no-ledger", "--out", tmp_path / "no", *words,
+        )  # fmt: skip
+        assert ran.code == 2
+        assert not (tmp_path / "no").exists()
+        return ran.err
+
+    moments = ("--synthesizer", "moments")
+    assert "needs a synthesizer that restores categories" in refused()
+    assert "contradicts the ranges of the schema" in refused(*moments, "--public-range", "0,1")
+    assert "is not the schema's" in refused(*moments, "--label", "age")
+    assert "is not a readable JSON file" in refused(*moments, schema="broken.json")
+    assert "does not apply to the dataset" in refused(*moments, data="digits")
+
+
+def test_too_many_categories_are_refused_by_what_they_count_as() -> None:
+    words = tuple(f"w{at}" for at in range(300))
+    table = Table((Category("word", words),), PEOPLE.label)
+    rows = table_rows(table, {"word": ["w1", "w2"]}, ["low", "high"])
+    with pytest.raises(InputError, match="categories counted one by one"):
+        released(rows)
+
+
+def test_frames_go_in_and_columns_come_out() -> None:
+    frame = people(1500)
+    made = Synthesizer(epsilon=8.0, method="moments", schema=PEOPLE, test_seed=1)
+    columns, labels = made.fit(frame.drop(columns="income"), frame["income"]).sample(200)
+    assert set(labels) == {"high", "low"}
+    assert len(columns["work"]) == 200
+    assert set(columns["work"]) <= {"office", "field", "none", None}
+    assert columns["age"].dtype == np.int64
+    with pytest.raises(InputError, match="lacks a column of the schema"):
+        made.fit({"age": [1]}, ["low"])
+    with pytest.raises(InputError, match="has none of the schema's classes"):
+        made.fit(frame, ["rich"] * len(frame))
+    frame["weight"] = "a private word"
+    with pytest.raises(InputError, match="no numbers") as refused:
+        made.fit(frame, frame["income"])
+    assert "a private word" not in str(refused.value)
+
+
+def test_declared_columns_show_no_row() -> None:
+    rows = coded(people(50))
+    assert repr(rows) == "LabeledRows(width=12, classes=2)"
+    assert draft_table.__doc__ is not None
+    assert "for no budget" in draft_table.__doc__
+
+
+def test_results_go_on_where_they_stopped(tmp_path: Path) -> None:
+    file = tmp_path / "tables.csv"
+    asked = ["--results", str(file), "--data", "breast_cancer", "--seeds", "1", "--epsilon", "10"]
+    tables.main(asked)
+    lines = file.read_text().splitlines()
+    assert [line.split(",")[1] for line in lines] == ["method", "real", "moments"]
+    assert float(lines[2].split(",")[4]) > 0.88
+    tables.main(asked)
+    assert file.read_text().splitlines() == lines
