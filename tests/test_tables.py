@@ -16,13 +16,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-import capemix.moments
+import capemix.engines.local
 from capemix.api import Synthesizer, release_of
 from capemix.data import LabeledRows, Table, draft_table, load_table, partition
 from capemix.data.arrays import table_rows
 from capemix.data.schema import Category, Number
 from capemix.errors import InputError
 from capemix.experiments import tables
+from capemix.plan.moments import moments_from_json
 from capemix.prepare.rows import normalise_rows
 from capemix.randomness.source import SeededSource
 from capemix.release import read_release
@@ -260,13 +261,13 @@ def test_a_release_has_the_tables_types_ranges_and_categories(
 
 def test_every_look_at_a_table_is_a_round_of_its_budget(monkeypatch: pytest.MonkeyPatch) -> None:
     sums: list[float] = []
-    real = capemix.moments.sum_local
+    real = capemix.engines.local.sum_local
 
     def watched(plan: Any, *args: Any, **kwargs: Any) -> Any:
         sums.append(plan.noise)
         return real(plan, *args, **kwargs)
 
-    monkeypatch.setattr(capemix.moments, "sum_local", watched)
+    monkeypatch.setattr(capemix.engines.local, "sum_local", watched)
     release = released(coded(people(1000)), 2.0)
     lines = release.plan.budget()
     assert len(sums) == len(lines)
@@ -286,6 +287,16 @@ def test_sites_release_a_table_together_by_one_schema() -> None:
     other = replace(sites[1], table=narrower)
     with pytest.raises(InputError, match="the same at every site"):
         released([sites[0], other, sites[2]], scheme="cape")
+
+
+def test_a_plan_of_a_table_comes_back_from_a_message() -> None:
+    plan = released(coded(people(300))).plan
+    again = moments_from_json(plan.as_json())
+    assert again.table == PEOPLE
+    assert again.as_json() == plan.as_json()
+    bent = plan.as_json() | {"table": {"format": "none"}}
+    with pytest.raises(InputError, match="schema lacks a part"):
+        moments_from_json(bent)
 
 
 def test_what_a_schema_cannot_go_with_is_refused(tmp_path: Path, capemix: Capemix) -> None:

@@ -1,7 +1,7 @@
 """A peer, run by an interpreter of its own that has dpmm (its pins are not ours): a table in, a
 synthetic one out.
 
-    python peer_dpmm.py TRAIN.parquet SCHEMA.json EPSILON DELTA SEED OUT.parquet
+    python peer_dpmm.py TRAIN.csv SCHEMA.json EPSILON DELTA SEED OUT.csv
 
 Imports nothing of capemix. MST (McKenna, Miklau, Sheldon 2021), with the declared ranges and
 categories as its public domain, and the package's own defaults otherwise. Prints the CPU seconds.
@@ -19,7 +19,7 @@ from typing import Any
 
 def run(train: str, schema: str, epsilon: float, delta: float, seed: int, out: str) -> None:
     pandas: Any = import_module("pandas")
-    rows = pandas.read_parquet(train)
+    rows = pandas.read_csv(train, dtype=str, keep_default_na=False)
     declared = json.loads(Path(schema).read_text())
     domain: dict[str, Any] = {}
     label = declared["label"] | {"type": "category", "missing": False}
@@ -28,7 +28,7 @@ def run(train: str, schema: str, epsilon: float, delta: float, seed: int, out: s
         if column["type"] == "category":
             words = [str(value) for value in column["categories"]]
             words += ["(missing)"] * column["missing"]
-            cells = rows[name].map(lambda cell: "(missing)" if cell is None else str(cell))
+            cells = rows[name].replace("", "(missing)")
             rows[name] = pandas.Categorical(cells, categories=words)
             domain[name] = {"categories": words}
         else:
@@ -41,10 +41,10 @@ def run(train: str, schema: str, epsilon: float, delta: float, seed: int, out: s
     print(time.process_time() - start)
     for name, known in domain.items():
         if "categories" in known:
-            made[name] = made[name].astype(str).replace("(missing)", None)
+            made[name] = made[name].astype(str).replace("(missing)", "")
         else:
             made[name] = made[name].astype(float).clip(known["lower"], known["upper"])
-    made.to_parquet(out)
+    made.to_csv(out, index=False)
 
 
 if __name__ == "__main__":

@@ -146,21 +146,20 @@ def released(train: LabeledRows, epsilon: float) -> tuple[LabeledRows, float]:
 def peer(train: LabeledRows, epsilon: float, seed: int, python: str) -> tuple[LabeledRows, float]:
     """The same by dpmm's MST."""
     import pyarrow as pa
-    import pyarrow.parquet as pq
+    from pyarrow import csv
 
     table = train.table
     if table is None:
         raise ValueError("rows without a schema")
     with tempfile.TemporaryDirectory() as folder:
-        given, schema, out = (
-            Path(folder, name) for name in ("in.parquet", "schema.json", "out.parquet")
-        )
+        given, schema, out = (Path(folder, name) for name in ("in.csv", "schema.json", "out.csv"))
         cells = table.cells(train.features.astype(np.float64))
         cells[train.label_name] = np.array(train.classes)[train.labels]
-        pq.write_table(pa.table(cells), given)
+        csv.write_csv(pa.table(cells), given)
         schema.write_text(json.dumps(table.as_json()))
         script = Path(__file__).with_name("peer_dpmm.py")
-        words = [python, script, given, schema, epsilon, DELTA, seed, out]
+        # -P: what lies beside the script is no package of the peer's.
+        words = [python, "-P", script, given, schema, epsilon, DELTA, seed, out]
         ran = subprocess.run(
             [str(word) for word in words], check=True, capture_output=True, text=True
         )
