@@ -443,6 +443,30 @@ def test_sites_find_what_one_curator_finds(split: str) -> None:
     assert ten[0].guarantee.adversary.sites == 10
 
 
+def test_sites_that_noise_for_themselves_pay_for_it() -> None:
+    """Conventional: every upload is seen, so each has all of the noise, and the sum S times its
+    variance; with a large budget it finds the same."""
+    train, _ = digits()
+    parts = partition(train, 3, "iid", seed=3)
+    noisy = {
+        scheme: released(parts, 10.0, 1, samples=4000, scheme=scheme)
+        for scheme in ("cape", "conventional")
+    }
+    deviations = {
+        scheme: (plan.noise or 0.0) * plan.mixing.sites_averaged
+        for scheme, plan in (
+            (scheme, found.plan.rounds(0).plan(CENTRES)) for scheme, found in noisy.items()
+        )
+    }
+    honest, sites = 2, 3  # one of three may collude
+    ratio = math.sqrt(sites) / math.sqrt(sites / honest)
+    assert deviations["conventional"] / deviations["cape"] == pytest.approx(ratio, rel=1e-2)
+    true = class_means(train.features, train.labels, 10)
+    found = released(parts, 1000.0, 1, samples=4000, scheme="conventional")
+    ours = class_means(found.features, found.labels, 10)
+    assert np.corrcoef(ours.ravel(), true.ravel())[0, 1] > 0.99
+
+
 def test_digits_at_epsilon_1_and_10_train_a_classifier() -> None:
     train, test = digits()
     how = Preparation(PublicMap.of_range(0, 16), 1e30)

@@ -21,7 +21,8 @@ from capemix.federation import Scheme
 from capemix.ledger import Ledger, Lineage
 from capemix.looks import plan_looks
 from capemix.moments import release_moments
-from capemix.plan import Accountant, MomentsPlan, Plan, RecordPlan, make_plan, make_record_plan
+from capemix.plan import Accountant, Plan, RecordPlan, make_plan, make_record_plan
+from capemix.plan.moments import make_moments_plan
 from capemix.plan.tuning import tuned_mixture
 from capemix.prepare.steps import ColumnMap, Coverage, PublicMap
 from capemix.queries import Relation, Selection
@@ -385,28 +386,19 @@ def _release_of_moments(
                 fix="leave it out",
             )
     first = sites[0]
-    form = make_plan(  # who takes part, by the same rules as for mixtures
-        width=1,
-        class_sizes=(1,),
-        samples=1,
-        mixture=1,
-        sites=len(sites),
-        delta=delta,
-        relation=relation,
-        **{name: asked[name] for name in _WHO if name in asked},
-    )
     if first.table is not None:
         normalise = _declared_map(sites, normalise)
-    plan = MomentsPlan(
+    plan = make_moments_plan(
         width=first.width,
         classes=first.classes,
-        normalise=PublicMap() if normalise in (None, PAID) else normalise,
+        normalise=None if normalise in (None, PAID) else normalise,
         table=first.table,
-        federation=form.federation,
-        relation=form.relation,
-        delta=delta,
         samples=samples,
         class_sizes=class_sizes,
+        delta=delta,
+        relation=relation,
+        sites=len(sites),
+        **{name: asked[name] for name in _WHO if name in asked},
     )
     looks = None
     if normalise == PAID and not math.isinf(epsilon):

@@ -333,13 +333,21 @@ def make_moments_plan(
     normalise: PublicMap | ColumnMap | None = None,
     samples: int | None = None,
     class_sizes: tuple[int, ...] | None = None,
+    table: Table | None = None,
     delta: float = 1e-5,
     relation: Relation | str | None = None,
     **who: Any,
 ) -> MomentsPlan:
     """A plan not yet calibrated; ``who`` takes part by the rules of `make_plan`."""
+    sites = who.get("sites", 1)
     one = make_plan(
-        width=1, class_sizes=(1,), samples=1, mixture=1, delta=delta, relation=relation, **who
+        width=1,
+        class_sizes=(max(sites, 1) if type(sites) is int else 1,),  # one at every site
+        samples=1,
+        mixture=1,
+        delta=delta,
+        relation=relation,
+        **who,
     )
     return MomentsPlan(
         width=width,
@@ -350,6 +358,7 @@ def make_moments_plan(
         delta=delta,
         samples=samples,
         class_sizes=class_sizes,
+        table=table,
     )
 
 
@@ -366,10 +375,10 @@ def moments_from_json(found: Any) -> MomentsPlan:
             normalise=normalise,
             samples=found["samples"],
             class_sizes=None if sizes is None else tuple(sizes),
+            table=None if found["table"] is None else Table.from_json(found["table"]),
             **{name: found[name] for name in _WHO},
         )
-        table = None if found["table"] is None else Table.from_json(found["table"])
-        plan = replace(plan, multiplier=found["noise"], rank=found["rank"], table=table)
+        plan = replace(plan, multiplier=found["noise"], rank=found["rank"])
         same = plan.as_json() == found
     except InputError:
         raise
