@@ -434,11 +434,8 @@ def _release_of_moments(
             looks=looks.lines(LOOK_SHARE),
         )
 
-    def charge() -> None:
-        if budget is not None:
-            budget.charge("release", costs[-1])
-
-    charge()
+    if budget is not None:
+        budget.charge("release", costs[-1])
     seeded = isinstance(source, SeededSource)
     return release_moments(
         plan,

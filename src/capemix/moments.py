@@ -24,7 +24,6 @@ from capemix.plan.moments import (
     SPREADS,
     MomentsPlan,
 )
-from capemix.plan.rounds import Rounds
 from capemix.prepare.moments import Contribution, Frame, Moments, NormHistogram
 from capemix.prepare.rows import denormalise_rows, normalise_rows
 from capemix.randomness.gaussian import add_gaussian
@@ -106,9 +105,9 @@ class _Taking:
         sizes = self._sizes()
         records = float(sizes.sum())
         self._choose_rank(records)
-        centre = self._mean(CENTRE, self._frame, by_class=False)[0] / records
+        centre = self._first(CENTRE, self._frame, by_class=False)[0][0] / records
         about = self._framed(centre=centre[None, :])
-        offsets, deviation = self._mean_and_noise(CENTRES, about)
+        offsets, deviation = self._first(CENTRES, about, by_class=True)
         offsets = shrunk_centres(offsets / sizes[:, None], (deviation / sizes) ** 2)
         centres = centre + offsets
         within = self._framed(centre=centres)
@@ -128,7 +127,7 @@ class _Taking:
         return np.maximum(asked.counts(self._sum(SIZES, asked)), 1.0)
 
     def _choose_rank(self, records: float) -> None:
-        widest: Rounds = self._plan.rounds(self._plan.most_rank)
+        widest = self._plan.rounds(self._plan.most_rank)
         multiplier = widest.multiplier / math.sqrt(widest.share(SPREADS))
         self.rank = tuned_rank(records, len(self._plan.classes), self._plan.most_rank, multiplier)
         self._rounds = self._plan.rounds(self.rank)
@@ -158,13 +157,7 @@ class _Taking:
         found = asked.quantile(self._sum(NORMS_OF.format(name), asked), CLIPPED_AT)
         return max(found, 1e-6)
 
-    def _mean(self, name: str, frame: Frame, *, by_class: bool) -> Real:
-        return self._totals(name, frame, by_class)[0]
-
-    def _mean_and_noise(self, name: str, frame: Frame) -> tuple[Real, float]:
-        return self._totals(name, frame, by_class=True)
-
-    def _totals(self, name: str, frame: Frame, by_class: bool) -> tuple[Real, float]:
+    def _first(self, name: str, frame: Frame, *, by_class: bool) -> tuple[Real, float]:
         """Sums of the clipped vectors, and the deviation of the noise on each number."""
         asked = Moments(frame, self._clip(name, frame), (0.0, 1.0, 0.0), by_class)
         return asked.totals(self._sum(name, asked)), self._deviation(name) * asked.clip

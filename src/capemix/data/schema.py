@@ -1,10 +1,9 @@
 """What is public of a table's columns, as its owner declares it, and rows coded by it.
 
 A numeric column has a range and may be of whole numbers; a category has a list of values. Coded, a
-number stands as it is and a category is a block of zeros
-with a 1 at its value, so that a block's norm is at most 1. Every rule looks at one cell: a value
-off the list counts as missing, and missing is a value of its own where the owner says so, and else
-a block of zeros.
+number stands as it is and a category is a block of zeros with a 1 at its value, so that a block's
+norm is at most 1. Every rule looks at one cell: a value off the list counts as missing, and missing
+is a value of its own where the owner says so, and else a block of zeros.
 """
 
 from __future__ import annotations
