@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 import pytest
-from scipy import ndimage
+from scipy import ndimage, signal
 
 from capemix.prepare.images import leaned, slants, smooth_directions
 from capemix.prepare.scattering import (
@@ -53,20 +53,27 @@ def test_a_leaning_bar_is_set_upright_and_leans_again() -> None:
 
 
 def test_no_image_feels_another() -> None:
-    images = some_images()
-    alone = [scattered(images[k : k + 1])[0] for k in range(5)]
-    assert np.allclose(scattered(images), alone, atol=1e-6)
-    assert np.allclose(slants(images), [slants(images[k : k + 1])[0] for k in range(5)])
+    """To the last bit, whatever the batch and the number of threads."""
+    images = some_images(70)
+    together = scattered(images, threads=2)
+    for size in (1, 7, 33):
+        parts = [scattered(images[k : k + size], threads=1) for k in range(0, 70, size)]
+        assert (np.concatenate(parts) == together).all()
+    leans = [slants(images[k : k + 1])[0] for k in range(5)]
+    assert np.allclose(slants(images[:5]), leans)
 
 
-def distances(size: int) -> tuple[np.ndarray, np.ndarray]:
-    place = (np.arange(size) + size // 2) % size - size // 2
-    down, across = np.meshgrid(place, place, indexing="ij")
-    return down, across
+def test_both_kernels_scatter_to_the_same_bits(monkeypatch: pytest.MonkeyPatch) -> None:
+    images = some_images(3) - 0.2
+    found = {}
+    for name in ("fast", "plain"):
+        monkeypatch.setenv("CAPEMIX_KERNELS", name)
+        found[name] = scattered(images)
+    assert (found["fast"] == found["plain"]).all()
 
 
-def wavelet(size: int, turn: int, scale: int) -> np.ndarray:
-    down, across = distances(size)
+def wavelet(turn: int, scale: int, reach: int) -> np.ndarray:
+    down, across = np.mgrid[-reach : reach + 1, -reach : reach + 1]
     angle = math.pi * turn / ORIENTATIONS
     along = across * math.cos(angle) + down * math.sin(angle)
     beside = down * math.cos(angle) - across * math.sin(angle)
@@ -76,40 +83,54 @@ def wavelet(size: int, turn: int, scale: int) -> np.ndarray:
     return np.asarray((waves - bell * waves.sum() / bell.sum()) / (4 * math.pi * width**2))
 
 
-def convolved(values: np.ndarray, kernel: np.ndarray) -> np.ndarray:
-    out = np.zeros(values.shape, dtype=complex)
-    for i, j in np.ndindex(*values.shape):
-        out += values[i, j] * np.roll(kernel, (i, j), axis=(0, 1))
-    return out
+def modulus(values: np.ndarray, turn: int, scale: int, reach: int) -> np.ndarray:
+    return np.abs(signal.convolve2d(values, wavelet(turn, scale, reach), mode="same"))
 
 
 def read_off(values: np.ndarray, every: int) -> np.ndarray:
-    down, across = distances(len(values))
+    down, across = np.mgrid[-40:41, -40:41]
     blur = np.exp(-(down**2 + across**2) / (2 * (0.8 * every) ** 2))
-    return convolved(values, blur / blur.sum()).real[every::every, every::every]
+    blurred = signal.fftconvolve(values, blur / blur.sum(), mode="full")[40:-40, 40:-40]
+    return np.asarray(blurred[every // 2 :: every, every // 2 :: every])
 
 
-def test_scattering_is_averaged_moduli_of_wavelet_convolutions() -> None:
-    """Both orders of one image, against sums over all pixels."""
+@pytest.mark.parametrize(
+    ("reach", "error", "where"), [(4, 1e-5, np.s_[:, :]), (12, 0.02, np.s_[2:-2, 2:-2])]
+)
+def test_scattering_is_averaged_moduli_of_wavelet_convolutions(
+    reach: int, error: float, where: tuple[slice, slice]
+) -> None:
+    """Both orders of one image, with the wavelets as far as they are taken, and, away from the
+    edges, about so where they go on."""
     image = some_images(1)[0]
-    padded = np.pad(image, STEP // 2)
     found = scattered(image[None])[0].reshape(channels(), 7, 7)
-    fine = np.abs(convolved(padded, wavelet(32, 3, 0)))
-    coarse = np.abs(convolved(padded, wavelet(32, 5, 1)))
+    fine = modulus(image, 3, 0, reach)
+    coarse = modulus(image, 5, 1, 2 * reach)[::2, ::2]
     # The second order is taken at half of the resolution, where the coarse wavelets are the fine.
-    again = np.abs(convolved(fine[::2, ::2], wavelet(16, 6, 0)))
+    again = modulus(fine[::2, ::2], 6, 0, reach)
     for place, said in (
-        (0, read_off(padded, STEP)),
+        (0, read_off(image, STEP)),
         (1 + 3, read_off(fine, STEP)),
-        (1 + ORIENTATIONS + 5, read_off(coarse, STEP)),
+        (1 + ORIENTATIONS + 5, read_off(coarse, STEP // 2)),
         (1 + 2 * ORIENTATIONS + 3 * ORIENTATIONS + 6, read_off(again, STEP // 2)),
     ):
-        assert np.allclose(found[place], said, rtol=1e-3, atol=1e-3 * np.abs(said).max())
-        assert not np.allclose(found[place + 1], said, rtol=1e-3)  # another orientation, or scale
+        assert np.allclose(found[place][where], said[where], rtol=0, atol=error * said.max())
+        # Not another orientation, or scale.
+        other = found[place + 1][where]
+        assert not np.allclose(other, said[where], rtol=0, atol=2 * error * said.max())
+
+
+def test_wavelets_do_not_see_what_is_even() -> None:
+    """Away from the edges, brightness alone moves the first channel and no other."""
+    found = scattered(np.ones((1, 60, 60)))[0].reshape(channels(), 15, 15)[:, 7, 7]
+    assert found[0] == pytest.approx(1.0, abs=1e-5)
+    assert np.abs(found[1:]).max() < 1e-4
 
 
 def test_features_are_counted_and_sizes_checked() -> None:
     assert features_of((28, 28)) == 3969 == scattered(some_images(1)).shape[1]
     assert scattered(some_images(2, 8)).shape == (2, features_of((8, 8)))
+    assert scattered(some_images(2)[:, :, :20]).shape == (2, features_of((28, 20)))
+    assert scattered(some_images(1)[:0]).shape == (0, 3969)
     with pytest.raises(ValueError, match="no grid of every fourth pixel"):
         scattered(some_images(1, 30)[:, :, :29])

@@ -15,6 +15,7 @@ import numpy.typing as npt
 from capemix.errors import InputError
 
 Array = npt.NDArray[Any]
+Single = npt.NDArray[np.float32]
 
 
 class Kernels(Protocol):
@@ -58,6 +59,18 @@ class Kernels(Protocol):
 
     def to_float(self, words: Array, unit: float, out: Array) -> None:
         """out = words * unit, for flat arrays that may be the same memory, entry by entry."""
+
+    def moduli(self, values: Single, wavelets: Single, every: int, out: Single) -> None:
+        """out[k, i, j] = absolute values of wavelet k laid over the values from row i * every and
+        column j * every on; the last axis of values and of out is of independent lanes.
+
+        Wavelets (kinds, real and imaginary, side, side), the side odd, are conjugate to themselves
+        turned round, so that half of the taps and the middle are read.
+        """
+
+    def averages(self, values: Single, down: Single, across: Single, out: Single) -> None:
+        """out[k, i, j] = sum over rows and columns of down[i, row] * across[j, column] *
+        values[k, row, column], rows first; the last axis is of independent lanes."""
 
 
 @cache

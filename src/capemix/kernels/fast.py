@@ -90,3 +90,88 @@ def gather_sum(rows, starts, indices, out):
             a = rows[indices[j]]
             for k in range(width):
                 acc[k] += a[k]
+
+
+@numba.njit(nogil=True, cache=True)
+def _add_rows(weights, rows, to):
+    # Eight rows a pass, so that ``to`` is read and written once for them; still one by one in
+    # order, as the numpy twin adds them.
+    count = weights.shape[0]
+    eights = count // 8 * 8
+    for first in range(0, eights, 8):
+        w = weights[first : first + 8]
+        x = rows[first : first + 8]
+        a, b, c, d, e, f, g, h = w[0], w[1], w[2], w[3], w[4], w[5], w[6], w[7]
+        for p in range(to.shape[0]):
+            half = to[p] + a * x[0, p] + b * x[1, p] + c * x[2, p] + d * x[3, p]
+            to[p] = half + e * x[4, p] + f * x[5, p] + g * x[6, p] + h * x[7, p]
+    for i in range(eights, count):
+        weight = weights[i]
+        row = rows[i]
+        for p in range(to.shape[0]):
+            to[p] += weight * row[p]
+
+
+@numba.njit(nogil=True, cache=True)
+def moduli(values, wavelets, every, out):
+    kinds, rows, columns, lanes = out.shape
+    side = wavelets.shape[2]
+    pairs = side * side // 2
+    wide = columns * lanes
+    taps = wavelets.reshape(kinds, 2, side * side)
+    # A few pairs at a time for all wavelets: what they share stays in the nearest cache.
+    both = np.empty((8, columns, lanes), dtype=np.float32)
+    apart = np.empty((8, columns, lanes), dtype=np.float32)
+    flat_both = both.reshape(8, wide)
+    flat_apart = apart.reshape(8, wide)
+    sums = np.empty((kinds, 2, wide), dtype=np.float32)
+    halved = np.float32(0.5) * taps[:, :, pairs:]
+    for row in range(rows):
+        # The middle is its own pair, at half of its weight.
+        _pair(values, row * every, side, pairs, every, both[0], apart[0])
+        sums[:] = 0
+        for k in range(kinds):
+            _add_rows(halved[k, 0, :1], flat_both, sums[k, 0])
+        for first in range(0, pairs, 8):
+            size = min(8, pairs - first)
+            for i in range(size):
+                _pair(values, row * every, side, first + i, every, both[i], apart[i])
+            for k in range(kinds):
+                part = taps[k, :, first : first + size]
+                _add_rows(part[0], flat_both, sums[k, 0])
+                _add_rows(part[1], flat_apart, sums[k, 1])
+        for k in range(kinds):
+            real = sums[k, 0]
+            imaginary = sums[k, 1]
+            to = out[k, row].reshape(wide)
+            for p in range(wide):
+                to[p] = np.sqrt(real[p] * real[p] + imaginary[p] * imaginary[p])
+
+
+@numba.njit(nogil=True, cache=True)
+def _pair(values, top, side, tap, every, both, apart):
+    down = tap // side
+    across = tap % side
+    upper = values[top + down, across:]
+    lower = values[top + side - 1 - down, side - 1 - across :]
+    for c in range(both.shape[0]):
+        a = upper[c * every]
+        b = lower[c * every]
+        sums = both[c]
+        differences = apart[c]
+        for p in range(sums.shape[0]):
+            sums[p] = a[p] + b[p]
+            differences[p] = a[p] - b[p]
+
+
+@numba.njit(nogil=True, cache=True)
+def averages(values, down, across, out):
+    kinds, rows, columns, lanes = values.shape
+    line = np.empty((columns, lanes), dtype=np.float32)
+    for k in range(kinds):
+        for i in range(out.shape[1]):
+            line[:] = 0
+            out[k, i] = 0
+            _add_rows(down[i], values[k].reshape(rows, columns * lanes), line.reshape(-1))
+            for j in range(out.shape[2]):
+                _add_rows(across[j], line, out[k, i, j])

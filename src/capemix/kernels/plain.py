@@ -1,4 +1,4 @@
-"""The inner loops in numpy and scipy: slower, and the same bits on integers."""
+"""The inner loops in numpy and scipy: slower, and the same bits (``gather_sum`` on integers)."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import numpy.typing as npt
 from scipy import sparse
 
 Array = npt.NDArray[Any]
+Single = npt.NDArray[np.float32]
 _HALF = np.uint64(32)
 _LOW = np.uint64(0xFFFFFFFF)
 
@@ -66,3 +67,32 @@ def gather_sum(
     ones = np.ones(len(indices), dtype=out.dtype)
     selector = sparse.csr_matrix((ones, indices, starts), shape=(len(starts) - 1, len(rows)))
     out[...] = selector @ rows.astype(out.dtype, copy=False)
+
+
+def moduli(values: Single, wavelets: Single, every: int, out: Single) -> None:
+    side, (rows, columns) = wavelets.shape[2], out.shape[1:3]
+
+    def seen(down: int, across: int) -> Single:
+        """The values that this tap of the wavelets meets at every point."""
+        below = values[down : down + every * (rows - 1) + 1 : every]
+        return below[:, across : across + every * (columns - 1) + 1 : every]
+
+    middle = 2 * seen(side // 2, side // 2)
+    for wavelet, to in zip(wavelets, out, strict=True):
+        real = np.float32(0.5) * wavelet[0, side // 2, side // 2] * middle
+        imaginary = np.zeros_like(real)
+        for tap in range(side * side // 2):
+            down, across = divmod(tap, side)
+            one, other = seen(down, across), seen(side - 1 - down, side - 1 - across)
+            real += wavelet[0, down, across] * (one + other)
+            imaginary += wavelet[1, down, across] * (one - other)
+        to[...] = np.sqrt(real * real + imaginary * imaginary)
+
+
+def averages(values: Single, down: Single, across: Single, out: Single) -> None:
+    lines = np.zeros((len(values), len(down), *values.shape[2:]), dtype=np.float32)
+    for row in range(values.shape[1]):
+        lines += down[:, row, None, None] * values[:, None, row]
+    out[...] = 0
+    for column in range(values.shape[2]):
+        out += across[:, column, None] * lines[:, :, None, column]

@@ -2,28 +2,33 @@
 
 Moduli of an image's convolutions with Morlet wavelets of two scales and eight orientations, and of
 the finer ones' moduli with the coarser wavelets again, each averaged by a Gaussian and read off on
-a grid of every fourth pixel. No number in it was learned, and each image's features are its own: a
-public map.
+a grid of every fourth pixel. No number in it was learned, and each image's features are its own, to
+the last bit: a public map.
 """
 
 from __future__ import annotations
 
 import math
+import os
+from concurrent.futures import ThreadPoolExecutor
 from functools import lru_cache
 from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
-from scipy import fft
+
+from capemix import kernels
 
 ORIENTATIONS: Final = 8
 STEP: Final = 4
 """Pixels between the points at which averages are read off."""
 
-_CHUNK: Final = 256
+_FINE: Final = 4
+"""Pixels that a fine wavelet reaches to each side: two and a half of its wider deviations."""
+_COARSE: Final = 2 * _FINE
+_LANES: Final = 32
+"""Images side by side in the inner loops."""
 
-Complex = npt.NDArray[np.complexfloating[Any, Any]]
-"""Of single precision: scipy keeps it, though its types do not say so."""
 Single = npt.NDArray[np.float32]
 
 
@@ -39,67 +44,63 @@ def features_of(shape: tuple[int, int]) -> int:
 
 def scattered(images: npt.NDArray[Any], *, threads: int | None = None) -> Single:
     """Rows of features, channel by channel, of images (count, height, width) of one size; height
-    and width are multiples of four."""
+    and width are multiples of four. What lies around an image is 0."""
     count, height, width = images.shape
     if height % STEP or width % STEP:
         raise ValueError(f"images of {height} x {width} pixels have no grid of every fourth pixel")
-    grid = (height // STEP, width // STEP)
-    out = np.empty((count, channels(), *grid), dtype=np.float32)
-    with fft.set_workers(threads or 1):
-        for start in range(0, count, _CHUNK):
-            part = images[start : start + _CHUNK]
-            padded = np.zeros((len(part), height + STEP, width + STEP), dtype=np.float32)
-            padded[:, STEP // 2 : -STEP // 2, STEP // 2 : -STEP // 2] = part
-            out[start : start + _CHUNK] = _of_padded(padded)
-    return out.reshape(count, -1)
+    out = np.empty((count, channels(), height // STEP, width // STEP), dtype=np.float32)
+
+    def fill(start: int) -> None:
+        part = images[start : start + _LANES]
+        values = np.zeros((1, height, width, _LANES), dtype=np.float32)
+        values[0, :, :, : len(part)] = np.moveaxis(part, 0, -1)
+        out[start : start + _LANES] = np.moveaxis(_of_lanes(values), -1, 0)[: len(part)]
+
+    with ThreadPoolExecutor(threads or os.cpu_count()) as pool:
+        for _ in pool.map(fill, range(0, count, _LANES)):
+            pass
+    return out.reshape(count, features_of((height, width)))
 
 
-def _of_padded(images: Single) -> Single:
-    shape = images.shape[1:]
-    fine, coarse = _wavelets(shape, 0), _wavelets(shape, 1)
-    blur, blur_halved = _blur(shape, 0.8 * STEP), _blur(_half(shape), 0.4 * STEP)
-    spectrum = fft.fft2(images.astype(np.complex64))
-    found = [_averaged(spectrum, blur, STEP)]
-    of_fine = [fft.fft2(_modulus(spectrum, wavelet)) for wavelet in fine]
-    of_coarse = [fft.fft2(_modulus(spectrum, wavelet)) for wavelet in coarse]
-    found += [_averaged(modulus, blur, STEP) for modulus in of_fine + of_coarse]
-    for modulus in of_fine:
-        # Every second pixel will do for the coarse wavelets, which there are the fine ones.
-        half = _folded(modulus, 2)
-        for wavelet in _wavelets(_half(shape), 0):
-            again = fft.fft2(_modulus(half, wavelet))
-            found.append(_averaged(again, blur_halved, STEP // 2))
-    return np.stack(found, axis=1)
+def _of_lanes(image: Single) -> Single:
+    """Channels of images (1, height, width, lanes), each with points down and across and lanes."""
+    fine = _moduli(image[0], _wavelets(_FINE), 1)
+    # Every second pixel will do for the coarse wavelets; of the fine moduli, the fine wavelets
+    # there are the coarse ones.
+    coarse = _moduli(image[0], _wavelets(_COARSE), 2)
+    again = [_moduli(half, _wavelets(_FINE), 1) for half in fine[:, ::2, ::2]]
+    found = [_averaged(image, STEP), _averaged(fine, STEP)]
+    found += [_averaged(half, STEP // 2) for half in (coarse, *again)]
+    return np.concatenate(found)
 
 
-def _half(shape: tuple[int, ...]) -> tuple[int, ...]:
-    return tuple(side // 2 for side in shape)
+def _moduli(values: Single, wavelets: Single, every: int) -> Single:
+    """Of the convolutions with each wavelet, at every so many pixels."""
+    height, width, lanes = values.shape
+    reach = wavelets.shape[-1] // 2
+    padded = np.zeros((height + 2 * reach, width + 2 * reach, lanes), dtype=np.float32)
+    padded[reach:-reach, reach:-reach] = values
+    out = np.empty((len(wavelets), height // every, width // every, lanes), dtype=np.float32)
+    kernels.active().moduli(padded, wavelets, every, out)
+    return out
 
 
-def _modulus(spectrum: Complex, wavelet: Complex) -> Complex:
-    return np.abs(fft.ifft2(spectrum * wavelet)).astype(np.complex64)
-
-
-def _averaged(spectrum: Complex, blur: Complex, every: int) -> Single:
-    """The blurred image at every so many pixels, without the points that lie in the padding."""
-    low = fft.ifft2(_folded(spectrum * blur, every)).real
-    return np.asarray(low[:, 1:, 1:], dtype=np.float32)
-
-
-def _folded(spectrum: Complex, every: int) -> Complex:
-    """The spectrum of every so many pixels: frequencies that they cannot tell apart, averaged."""
-    count, height, width = spectrum.shape
-    parts = spectrum.reshape(count, every, height // every, every, width // every)
-    return np.asarray(parts.mean(axis=(1, 3)))
+def _averaged(values: Single, every: int) -> Single:
+    """Read off at the middles of squares of so many pixels a side."""
+    kinds, height, width, lanes = values.shape
+    out = np.empty((kinds, height // every, width // every, lanes), dtype=np.float32)
+    kernels.active().averages(values, _bells(height, every), _bells(width, every), out)
+    return out
 
 
 @lru_cache(maxsize=8)
-def _wavelets(shape: tuple[int, ...], scale: int) -> tuple[Complex, ...]:
-    """Morlet wavelets of every orientation, in the Fourier domain: a Gaussian of deviation 0.8
-    2^scale pixels, twice as wide across its wave of 3/4 pi 2^-scale, freed of its mean."""
-    down, across = _distances(shape)
-    deviation, wave, slant = 0.8 * 2**scale, 0.75 * math.pi / 2**scale, 4.0 / ORIENTATIONS
-    found: list[Complex] = []
+def _wavelets(reach: int) -> Single:
+    """Morlet wavelets of every orientation, as real and imaginary parts: a Gaussian whose deviation
+    is a fifth of the reach, twice as wide across its wave of 3/4 pi a pixel (where the reach is
+    ``_FINE``), freed of its mean."""
+    down, across = np.mgrid[-reach : reach + 1, -reach : reach + 1]
+    deviation, wave, slant = 0.2 * reach, 0.75 * math.pi * _FINE / reach, 4.0 / ORIENTATIONS
+    found = []
     for turn in range(ORIENTATIONS):
         angle = math.pi * turn / ORIENTATIONS
         along = across * math.cos(angle) + down * math.sin(angle)
@@ -108,19 +109,17 @@ def _wavelets(shape: tuple[int, ...], scale: int) -> tuple[Complex, ...]:
         waves = bell * np.exp(1j * wave * along)
         wavelet = waves - bell * (waves.sum() / bell.sum())
         wavelet *= slant / (2 * math.pi * deviation**2)
-        found.append(np.asarray(fft.fft2(wavelet), dtype=np.complex64))
-    return tuple(found)
+        found.append([wavelet.real, wavelet.imag])
+    return np.array(found, dtype=np.float32)
 
 
 @lru_cache(maxsize=8)
-def _blur(shape: tuple[int, ...], deviation: float) -> Complex:
-    down, across = _distances(shape)
-    bell = np.exp(-(down**2 + across**2) / (2 * deviation**2))
-    return np.asarray(fft.fft2(bell / bell.sum()), dtype=np.complex64)
-
-
-def _distances(shape: tuple[int, ...]) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
-    """Of every pixel from the first one, around the edges."""
-    sides = [fft.fftfreq(side, 1.0 / side) for side in shape]
-    down, across = np.meshgrid(*sides, indexing="ij")
-    return down, across
+def _bells(side: int, every: int) -> Single:
+    """A Gaussian around every so many pixels, as weights of a side's pixels: 1 in all, save for
+    what lies outside."""
+    deviation = 0.8 * every
+    points = np.arange(every // 2, side, every)
+    away = (points[:, None] - np.arange(side)) / deviation
+    return np.asarray(
+        np.exp(-(away**2) / 2) / (math.sqrt(2 * math.pi) * deviation), dtype=np.float32
+    )
