@@ -176,8 +176,8 @@ def test_mixed_labels_follow_the_noisy_law_and_not_one_10_percent_wider() -> Non
         width=2, class_sizes=(200, 200), samples=20_000, mixture=mixture, pool="all", noise=noise
     )
     release = synthesize(plan, rows, source=SeededSource(3))
-    assert release.soft_labels is not None
-    own, other = release.soft_labels.T.astype(np.float64)
+    assert release.mixed_labels is not None
+    own, other = release.mixed_labels.T.astype(np.float64)
     binomial = count * (mixture / count) * (1 - mixture / count) / mixture**2
 
     spread = math.sqrt(noise**2 + binomial)
@@ -198,12 +198,12 @@ def test_dp_mix_over_sites_is_the_central_sum() -> None:
     plan = make_plan(**asked, scheme="cape", sites=4).calibrate(8.0)
     release = synthesize(plan, partition(train, 4, "dirichlet", seed=0, alpha=0.1))
     assert release.guarantee.status is Status.GUARANTEE
-    assert release.soft_labels is not None
-    assert release.soft_labels.shape == (60, 10)
-    assert (release.soft_labels.argmax(axis=1) == release.labels).all()
+    assert release.mixed_labels is not None
+    assert release.mixed_labels.shape == (60, 10)
+    assert (release.mixed_labels.argmax(axis=1) == release.labels).all()
     assert plan_from_json(json.loads(json.dumps(plan.as_json()))).as_json() == plan.as_json()
     # The mixed labels tell how many records were drawn: l on average, over all sites.
-    assert release.soft_labels.sum(axis=1).mean() == pytest.approx(1.0, abs=0.2)
+    assert release.mixed_labels.sum(axis=1).mean() == pytest.approx(1.0, abs=0.2)
 
 
 def test_undeclared_sizes_fix_the_pool_and_are_paid_for() -> None:

@@ -33,7 +33,7 @@ _VERSIONED: Final = ("capemix", "numpy", "scipy", "cryptography", "dp-accounting
 class Release:
     """Synthetic rows in the data's own units (in standardised units after a site's z-score).
 
-    ``soft_labels``, where records of all classes are mixed, are the noisy mixed one-hot labels;
+    ``mixed_labels``, where records of all classes are mixed, are the noisy mixed one-hot labels;
     ``labels`` then holds their largest entries. Rows of a ``table`` are coded by it: see `columns`.
     """
 
@@ -44,7 +44,7 @@ class Release:
     feature_names: tuple[str, ...]
     label_name: str
     image_shape: tuple[int, int] | None
-    soft_labels: npt.NDArray[np.floating[Any]] | None = None
+    mixed_labels: npt.NDArray[np.floating[Any]] | None = None
     table: Table | None = None
 
     @classmethod
@@ -71,7 +71,7 @@ class Release:
             feature_names=schema_of.feature_names,
             label_name=schema_of.label_name,
             image_shape=image,
-            soft_labels=plan.mixing.soft_labels_from_means(means),
+            mixed_labels=plan.mixing.mixed_labels_from_means(means),
         )
 
     def __len__(self) -> int:
@@ -139,8 +139,8 @@ class Release:
             images = self.features.reshape(-1, *self.image_shape)
             labels = np.array(self.plan.classes)[self.labels]
             np.savez(folder / "synthetic.npz", features=images, labels=labels)
-        if self.soft_labels is not None:
-            np.save(folder / "soft_labels.npy", self.soft_labels)
+        if self.mixed_labels is not None:
+            np.save(folder / "soft_labels.npy", self.mixed_labels)  # the name it has always had
         digests = {
             path.name: hashlib.sha256(path.read_bytes()).hexdigest()
             for path in sorted(folder.iterdir())

@@ -176,7 +176,7 @@ class Mixing:
             return means[:, : self.width], means[:, self.width :].argmax(axis=1)
         return means, np.repeat(np.arange(self.classes, dtype=np.int64), self.samples)
 
-    def soft_labels_from_means(
+    def mixed_labels_from_means(
         self, means: npt.NDArray[np.floating[Any]]
     ) -> npt.NDArray[np.floating[Any]] | None:
         """The noisy mixed labels whose largest entry is the label, where classes are mixed."""
