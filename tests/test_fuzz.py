@@ -14,6 +14,7 @@ import struct
 import tempfile
 import zipfile
 from collections.abc import Callable
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Any, Final
@@ -100,7 +101,8 @@ def a_release() -> tuple[Path, dict[str, Any], bytes]:
     asked: dict[str, Any] = {"width": 4, "class_sizes": (3, 3), "samples": 4, "mixture": 1}
     plan = make_plan(**asked, noise=1.0, classes=("a", "b"))
     folder = Path(tempfile.mkdtemp(prefix="capemix-fuzz-")).resolve() / "release"
-    run_local(plan, [rows], source=SeededSource(1)).save(folder)
+    release = run_local(plan, [rows], source=SeededSource(1))
+    replace(release, soft_labels=np.full((4, 2), 0.5)).save(folder)
     manifest = json.loads((folder / "manifest.json").read_text())
     return folder, manifest, (folder / "synthetic.parquet").read_bytes()
 

@@ -17,6 +17,13 @@ import numpy.typing as npt
 
 from capemix.data.rows import LabeledRows
 from capemix.data.schema import Category, Table
+from capemix.data.soft_labels import (
+    SoftLabels,
+    checked_soft_labels,
+    read_soft_labels,
+    soft_label_columns,
+    with_soft_labels,
+)
 from capemix.errors import InputError
 from capemix.guarantee import Guarantee
 from capemix.plan import MomentsPlan, Plan, RecordPlan
@@ -33,8 +40,10 @@ _VERSIONED: Final = ("capemix", "numpy", "scipy", "cryptography", "dp-accounting
 class Release:
     """Synthetic rows in the data's own units (in standardised units after a site's z-score).
 
-    ``mixed_labels``, where records of all classes are mixed, are the noisy mixed one-hot labels;
-    ``labels`` then holds their largest entries. Rows of a ``table`` are coded by it: see `columns`.
+    ``soft_labels``, where there are any, say how likely each of the plan's classes is: rows by
+    classes. ``mixed_labels``, where records of all classes are mixed, are the noisy mixed one-hot
+    labels; ``labels`` then holds their largest entries. Rows of a ``table`` are coded by it: see
+    `columns`.
     """
 
     features: npt.NDArray[np.floating[Any]]
@@ -44,8 +53,15 @@ class Release:
     feature_names: tuple[str, ...]
     label_name: str
     image_shape: tuple[int, int] | None
-    mixed_labels: npt.NDArray[np.floating[Any]] | None = None
+    soft_labels: SoftLabels | None = None
     table: Table | None = None
+    mixed_labels: npt.NDArray[np.floating[Any]] | None = None
+
+    def __post_init__(self) -> None:
+        if self.soft_labels is not None:
+            checked = checked_soft_labels(self.soft_labels, len(self), len(self.plan.classes))
+            object.__setattr__(self, "soft_labels", checked)
+            self._soft_label_columns()
 
     @classmethod
     def from_means(
@@ -86,19 +102,31 @@ class Release:
         )
         return found | {self.label_name: np.array(self.plan.classes)[self.labels]}
 
+    def _soft_label_columns(self) -> tuple[str, ...]:
+        own = self.feature_names
+        if self.table is not None:
+            own = tuple(column.name for column in self.table.columns)
+        return soft_label_columns(self.label_name, self.plan.classes, taken=own)
+
     def manifest(self, digests: dict[str, str]) -> dict[str, Json]:
         """What anyone may know of this release: no input digest, no timing, no count of rows."""
+        schema: dict[str, Json] = {
+            "features": list(self.feature_names),
+            "label": self.label_name,
+            "image_shape": list(self.image_shape) if self.image_shape else None,
+            "rows": len(self),
+        }
+        if self.soft_labels is not None:
+            schema["soft_labels"] = {
+                "columns": list(self._soft_label_columns()),
+                "made_by": "post-processing of what the budget paid for",
+            }
         return {
             "format": FORMAT,
             "guarantee": self.guarantee.as_json(),
             "plan": self.plan.as_json(),
             "budget": [asdict(line) for line in self.plan.budget()],
-            "schema": {
-                "features": list(self.feature_names),
-                "label": self.label_name,
-                "image_shape": list(self.image_shape) if self.image_shape else None,
-                "rows": len(self),
-            },
+            "schema": schema,
             "versions": {name: version(name) for name in _VERSIONED},
             "sha256": digests,
         }
@@ -134,11 +162,14 @@ class Release:
             if isinstance(each, Category):  # whose type must not hang on what was drawn
                 kind = {str: pa.string(), int: pa.int64(), bool: pa.bool_()}[each.kind]
                 columns[each.name] = pa.array(columns[each.name], kind)
-        pq.write_table(pa.table(columns), folder / "synthetic.parquet")
+        table, arrays = pa.table(columns), {"labels": columns[self.label_name]}
+        if self.soft_labels is not None:
+            table = with_soft_labels(table, self._soft_label_columns(), self.soft_labels)
+            arrays["soft_labels"] = self.soft_labels
+        pq.write_table(table, folder / "synthetic.parquet")
         if self.image_shape:
             images = self.features.reshape(-1, *self.image_shape)
-            labels = np.array(self.plan.classes)[self.labels]
-            np.savez(folder / "synthetic.npz", features=images, labels=labels)
+            np.savez(folder / "synthetic.npz", features=images, **arrays)
         if self.mixed_labels is not None:
             np.save(folder / "soft_labels.npy", self.mixed_labels)  # the name it has always had
         digests = {
@@ -187,10 +218,14 @@ def _unwritable(target: Path, error: OSError | None) -> InputError:
 
 @dataclass(frozen=True, eq=False)
 class SavedRelease:
-    """A release read back from its folder, checked against its manifest's digests."""
+    """A release read back from its folder, checked against its manifest's digests.
+
+    ``soft_labels``, where it has them, are in the order of the rows and of their classes.
+    """
 
     rows: LabeledRows
     manifest: dict[str, Any]
+    soft_labels: SoftLabels | None = None
 
 
 def _is_shape(shape: Any) -> bool:
@@ -201,13 +236,15 @@ def _is_shape(shape: Any) -> bool:
 
 
 def read_release(folder: str | os.PathLike[str]) -> SavedRelease:
-    from capemix.data.files import load_file, load_table
+    from capemix.data.files import load_table
 
     path = Path(folder)
     try:
         manifest = json.loads((path / "manifest.json").read_text())
         digests, label = manifest["sha256"], manifest["schema"]["label"]
         shape = manifest["schema"]["image_shape"]
+        soft = manifest["schema"].get("soft_labels")
+        soft_columns = None if soft is None else soft["columns"]
         classes = tuple(manifest["plan"]["classes"])
         if manifest["format"] != FORMAT:
             raise KeyError("format")
@@ -234,20 +271,42 @@ def read_release(folder: str | os.PathLike[str]) -> SavedRelease:
             fix="get the release again",
         )
     declared = manifest["plan"].get("table")
-    if declared is not None:
-        return SavedRelease(load_table(table, Table.from_json(declared)).rows, manifest)
+    rows = (
+        _rows(table, label, classes, tuple(shape) if shape else None)
+        if declared is None
+        else load_table(table, Table.from_json(declared)).rows
+    )
+    if soft_columns is None:
+        return SavedRelease(rows, manifest)
+    columns = soft_label_columns(rows.label_name, rows.classes)
+    if soft_columns != list(columns):
+        raise InputError(
+            str(path / "manifest.json"),
+            "names other soft labels than one for each class",
+            fix="get the release again",
+        )
+    found = read_soft_labels(table, columns)
+    return SavedRelease(
+        rows, manifest, checked_soft_labels(found, len(rows), len(columns), field=str(table))
+    )
+
+
+def _rows(
+    table: Path, label: str, classes: tuple[str | int, ...], shape: tuple[int, int] | None
+) -> LabeledRows:
+    from capemix.data.files import load_file
+
     loaded = load_file(table, label).rows
     if not set(loaded.classes) <= set(classes):
         raise InputError(
             str(table), "has classes that its manifest does not list", fix="get the release again"
         )
     codes = np.array([classes.index(name) for name in loaded.classes], dtype=np.int64)
-    rows = LabeledRows(
+    return LabeledRows(
         features=loaded.features,
         labels=codes[loaded.labels],
         classes=classes,
         feature_names=loaded.feature_names,
         label_name=label,
-        image_shape=tuple(shape) if shape else None,
+        image_shape=shape,
     )
-    return SavedRelease(rows, manifest)

@@ -22,8 +22,11 @@ from capemix.errors import InputError
 
 if TYPE_CHECKING:
     from capemix.data import LabeledRows, Loaded, Table
+    from capemix.data.soft_labels import SoftLabels
+    from capemix.evaluate import Classifier
     from capemix.guarantee import Guarantee
     from capemix.plan import MomentsPlan, Plan, RecordPlan
+    from capemix.release import SavedRelease
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -145,6 +148,14 @@ def evaluate(
     ] = None,
     compare: Annotated[bool, typer.Option(help="Train the same model on real rows too.")] = True,
     seeds: Annotated[int, typer.Option(help="Models to train, each from its own seed.")] = 1,
+    labels: Annotated[
+        opt.LabelsName | None,
+        typer.Option(
+            help="Of the release, for the cnn to learn; logreg and forest learn hard labels"
+            " [default: soft where the release has them].",
+            show_default=False,
+        ),
+    ] = None,
     rows_are_public: Annotated[
         bool, typer.Option("--rows-are-public", help="Anyone may see the rows of these files.")
     ] = False,
@@ -159,6 +170,7 @@ def evaluate(
     model = trained.model
     chosen = trained.classifier(seeds)
     saved = read_release(release)
+    soft_labels = _soft_labels(saved, chosen, labels)
     column = saved.manifest["schema"]["label"]
     coded = saved.rows.table
     loaded = _load(test, _label_of(test, label, column), coded)
@@ -171,7 +183,13 @@ def evaluate(
     public = known or rows_are_public
     with epoch_progress(f"{model} on the release", quiet=json) as progress:
         synthetic = train_and_test(
-            saved.rows, tested, preparation, model=chosen, prepared=True, progress=progress
+            saved.rows,
+            tested,
+            preparation,
+            model=chosen,
+            soft_labels=soft_labels,
+            prepared=True,
+            progress=progress,
         )
     real = None
     if compare and real_rows is not None:
@@ -183,10 +201,12 @@ def evaluate(
     def show(found: Comparison) -> None:
         if json:
             mark = {"public_rows": public, "private": None if public else PRIVATE}
-            shown = {**chosen.as_json(), "classes": list(classes), **found.as_json(), **mark}
-            print_json(shown)
+            learnt = {"labels": "hard" if soft_labels is None else "soft"}
+            how = {**chosen.as_json(), **learnt, "classes": list(classes)}
+            print_json({**how, **found.as_json(), **mark})
         else:
-            print_scores(found, classes, model=model, test=test, public=public)
+            soft = soft_labels is not None
+            print_scores(found, classes, model=model, soft_labels=soft, test=test, public=public)
 
     synthetic.beside(real, Comparison).for_owner(show)
 
@@ -322,6 +342,21 @@ def _columns_of(rows: LabeledRows, released: LabeledRows, option: str) -> Labele
             fix="give rows of the kind that was released",
         )
     return rows.columns(released.feature_names)
+
+
+def _soft_labels(
+    saved: SavedRelease, model: Classifier, asked: opt.LabelsName | None
+) -> SoftLabels | None:
+    """The release's soft labels, where the model is to learn them."""
+    if asked == "soft" and saved.soft_labels is None:
+        raise InputError(
+            "--labels",
+            "asks for labels that the release does not have",
+            value=asked,
+            fix="leave it out: this release has hard labels only",
+        )
+    wanted = model.takes_soft_labels if asked is None else asked == "soft"
+    return saved.soft_labels if wanted else None
 
 
 def _load(data: str, label: str | None, schema: Table | None = None) -> Loaded:

@@ -37,6 +37,7 @@ EngineName = Literal["deployment", "simulation"]
 FederatedName = Literal["mixing", "moments"]
 ModelName = Literal["logreg", "forest", "cnn"]
 DeviceName = Literal["cpu", "cuda"]
+LabelsName = Literal["hard", "soft"]
 
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")]
 Delta = Annotated[float, typer.Option(help="Probability with which the guarantee may fail.")]

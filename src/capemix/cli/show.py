@@ -130,6 +130,8 @@ def print_release(release: Release, folder: Path) -> None:
     for step in plan.steps:
         table.add_row(step.name, f"{step.says} [{step.coverage}]", style=None)
     table.add_row("rows", f"{len(release)} synthetic rows, {len(plan.classes)} classes")
+    if release.soft_labels is not None:
+        table.add_row("", "with a probability for each class beside the label")
     table.add_row("files", str(folder))
     console = Console(markup=False, highlight=False)
     console.print(table)
@@ -144,13 +146,15 @@ def print_scores(
     classes: Sequence[str | int],
     *,
     model: str,
+    soft_labels: bool,
     test: str,
     public: bool,
 ) -> None:
     """Accuracy in one line, then by class, then which class was taken for which."""
     synthetic, real = found.synthetic, found.real
     console = Console(markup=False, highlight=False)
-    line = f"utility: {model} trained on the release: {_accuracy(synthetic)} accuracy on {test}"
+    learnt = "the release's soft labels" if soft_labels else "the release"
+    line = f"utility: {model} trained on {learnt}: {_accuracy(synthetic)} accuracy on {test}"
     if real is not None:
         line += f"; trained on real rows: {_accuracy(real)}"
     console.print(line, soft_wrap=True)

@@ -15,6 +15,7 @@ import numpy.typing as npt
 
 from capemix.data.rows import MISSING_WORDS, LabeledRows, code_labels, pixel_names
 from capemix.data.schema import Category, Number, Table
+from capemix.data.soft_labels import is_soft_label
 from capemix.errors import InputError
 
 if TYPE_CHECKING:
@@ -42,7 +43,7 @@ def load_file(
     """Read a file of labelled rows; the suffix says how.
 
     - ``.csv``, ``.csv.gz``, ``.parquet``: ``label`` names the column of the classes, every other
-      column is a numeric feature.
+      column is a numeric feature (but for a release's soft labels, which are left out).
     - ``.npz``: arrays X and y, features and labels, data and target, or x_train and y_train;
       ``label`` may name the array of the classes. Images (n, height, width) are flattened.
 
@@ -258,9 +259,10 @@ def _read_parquet(path: Path, field: str) -> tuple[list[str], list[Any]]:
     except Exception:  # a tampered file can raise anything
         raise _unreadable(field, "Parquet") from None
     kept = [
-        (name, column.combine_chunks())
-        for name, column in zip(table.column_names, table.itercolumns(), strict=True)
-        if not (name.startswith("__index_level_") and name.endswith("__"))  # a pandas index
+        (each.name, column.combine_chunks())
+        for each, column in zip(table.schema, table.itercolumns(), strict=True)
+        if not (each.name.startswith("__index_level_") and each.name.endswith("__"))  # of pandas
+        and not is_soft_label(each)
     ]
     return [name for name, _ in kept], [column for _, column in kept]
 

@@ -9,8 +9,9 @@
     score.for_owner(lambda found: print(found.accuracy, found.per_class, found.confusion))
 
 ``model`` is logreg, forest, cnn, or a `Classifier` with its settings: for the paper's CNN these are
-epochs, learning rate, device and how many seeds; it needs torch and images of 28 x 28. A score is
-`Private`; ``score.declared_public()`` is for rows that anyone may see.
+epochs, learning rate, device and how many seeds; it needs torch and images of 28 x 28, and learns
+``saved.soft_labels`` where they are given as ``soft_labels``. A score is `Private`;
+``score.declared_public()`` is for rows that anyone may see.
 """
 
 from __future__ import annotations

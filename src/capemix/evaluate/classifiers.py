@@ -5,15 +5,20 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import numpy.typing as npt
 
 from capemix.errors import InputError
 
+if TYPE_CHECKING:
+    from capemix.data.soft_labels import SoftLabels
+
 MODELS: Final = ("logreg", "forest", "cnn")
 _BATCH: Final = 128
+_OUTPUTS: Final = 10
+"""Of the CNN, one a class."""
 
 Progress = Callable[[int, int], None]
 """Called with how many epochs are done, and how many there are."""
@@ -66,6 +71,11 @@ class Classifier:
         }
 
     @property
+    def takes_soft_labels(self) -> bool:
+        """Whether it can be trained on how likely each class is."""
+        return self.name == "cnn"
+
+    @property
     def _own_seeds(self) -> range:
         return range(self.seed, self.seed + self.seeds)
 
@@ -75,12 +85,23 @@ class Classifier:
         labels: Codes,
         test: Inputs,
         *,
+        soft_labels: SoftLabels | None = None,
         image_shape: tuple[int, int] | None = None,
         progress: Progress | None = None,
     ) -> Codes:
-        """The class of every test row, by each of the ``seeds`` models: (seeds, rows)."""
+        """The class of every test row, by each of the ``seeds`` models: (seeds, rows).
+
+        ``soft_labels``, for the CNN alone, are learnt in place of ``labels``.
+        """
+        if soft_labels is not None and not self.takes_soft_labels:
+            raise InputError(
+                "--labels",
+                f"must be hard for {self.name}, which learns one class a row",
+                value="soft",
+                fix="leave it out, or use --model cnn",
+            )
         if self.name == "cnn":
-            return self._by_cnns(train, labels, test, image_shape, progress)
+            return self._by_cnns(train, labels, soft_labels, test, image_shape, progress)
         if len(np.unique(labels)) < 2:
             raise InputError(
                 "rows to train on", "are all of one class", fix="give rows of two classes or more"
@@ -101,6 +122,7 @@ class Classifier:
         self,
         train: Inputs,
         labels: Codes,
+        soft_labels: SoftLabels | None,
         test: Inputs,
         image_shape: tuple[int, int] | None,
         progress: Progress | None,
@@ -113,18 +135,22 @@ class Classifier:
                 value=f"{height} x {width}",
                 fix="use --model logreg or forest",
             )
-        if labels.max(initial=0) > 9:
+        classes = labels.max(initial=0) + 1 if soft_labels is None else soft_labels.shape[1]
+        if classes > _OUTPUTS:
             raise InputError(
                 "--model cnn",
-                "has 10 outputs, one a class",
-                value=f"{labels.max() + 1} classes",
+                f"has {_OUTPUTS} outputs, one a class",
+                value=f"{classes} classes",
                 fix="use --model logreg or forest",
             )
         many = _trainer()
         how = many.Training(self.epochs, self.learning_rate, min(_BATCH, len(train)))
         device = many.device_named(self.device)
+        learnt: Codes | SoftLabels = labels
+        if soft_labels is not None:
+            learnt = np.pad(soft_labels, ((0, 0), (0, _OUTPUTS - classes)))
         return np.asarray(
-            many.train_and_predict(train, labels, test, self._own_seeds, how, device, progress)
+            many.train_and_predict(train, learnt, test, self._own_seeds, how, device, progress)
         )
 
 

@@ -155,14 +155,17 @@ def predict(cnns: ManyCNNs, images: Tensor, *, at_once: int = 500) -> Tensor:
 
 def train_and_predict(
     train: npt.NDArray[Any],
-    labels: npt.NDArray[np.int64],
+    labels: npt.NDArray[np.int64] | npt.NDArray[np.float32],
     test: npt.NDArray[Any],
     seeds: Sequence[int],
     training: Training,
     device: torch.device,
     progress: Progress | None = None,
 ) -> npt.NDArray[np.int64]:
-    """Each seed's classes of ``test``, after training on the same rows: (seeds, rows)."""
+    """Each seed's classes of ``test``, after training on the same rows: (seeds, rows).
+
+    ``labels`` are classes, or how likely each is, as in `train_many`.
+    """
     rows = torch.tensor(train, dtype=torch.float32, device=device)
     truth = torch.tensor(labels, device=device)
     unseen = torch.tensor(test, dtype=torch.float32, device=device)
@@ -178,7 +181,7 @@ def train_and_predict(
 
         cnns = train_many(
             rows.expand(len(group), -1, -1),
-            truth.expand(len(group), -1),
+            truth.expand(len(group), *truth.shape),
             group,
             training,
             report,

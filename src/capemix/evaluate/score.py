@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from capemix.data.rows import LabeledRows
+from capemix.data.soft_labels import SoftLabels
 from capemix.errors import InputError
 from capemix.evaluate.classifiers import Classifier, Progress
 from capemix.prepare.rows import Preparation
@@ -97,11 +98,13 @@ def train_and_test(
     preparation: Preparation,
     *,
     model: Classifier | str = "logreg",
+    soft_labels: SoftLabels | None = None,
     prepared: bool = False,
     progress: Progress | None = None,
 ) -> Private[Score]:
     """Train ``model`` on ``train``, score it on ``test``.
 
+    ``soft_labels`` of the training rows are learnt in place of their labels, by the CNN alone.
     Test rows go through the release's own preparation (normalise, clip), since synthetic rows did.
     ``prepared``: the training rows are a release's; they are mapped but not clipped again (their
     noise may exceed the clip norm). Test rows of classes that ``train`` does not have are left out.
@@ -120,6 +123,7 @@ def train_and_test(
         _inputs(train, preparation, prepared),
         train.labels,
         _inputs(known, preparation, prepared=False),
+        soft_labels=soft_labels,
         image_shape=train.image_shape,
         progress=progress,
     )
