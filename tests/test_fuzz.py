@@ -47,7 +47,8 @@ from capemix.ledger import Account
 from capemix.pipeline import prepare_site
 from capemix.plan import make_moments_plan, make_plan, plan_from_json
 from capemix.plan.rounds import Round, plan_rounds
-from capemix.prepare.moments import Frame, Moments
+from capemix.prepare.frame import Frame
+from capemix.prepare.moments import Moments, Spreads
 from capemix.prepare.steps import PublicMap
 from capemix.protocol import wire
 from capemix.protocol.hello import introduce, new_challenge, site_of
@@ -150,7 +151,7 @@ ROUNDS_PLAN = make_moments_plan(
 A_ROUND = ROUNDS_PLAN.rounds(0).plan(
     "class sizes",
     classes=(0, 1),
-    contribution=Moments(Frame(PublicMap.of_range(0, 1), 4, 2), 1.0, (1.0, 0.0, 0.0)),
+    contribution=Moments(Frame(PublicMap.of_range(0, 1), 4, 2), 1.0, (1.0, 0.0)),
 )
 PART = Part(bytes(16), ROUNDS_PLAN, "class sizes")
 ROUNDS_POLICY = Policy(synthesizers=("moments",))
@@ -190,7 +191,7 @@ def test_bent_plan_files_of_rounds(text: str) -> None:
 
 
 SUM_PLAN: Final = plan_rounds(
-    [Round("spread", "", 3, 1.0, 1.0, groups=2)],
+    [Round("spread", "", 4, 1.0, 1.0, groups=2)],
     Federation(Scheme.CAPE, sites=3, colluding=1),
     epsilon=1.0,
     delta=1e-5,
@@ -198,10 +199,9 @@ SUM_PLAN: Final = plan_rounds(
 ).plan(
     "spread",
     classes=("a", "b"),
-    contribution=Moments(
+    contribution=Spreads(
         Frame(PublicMap(), 4, 2, centre=np.ones((2, 4)), basis=np.ones((4, 2)), scale=np.ones(2)),
         1.0,
-        (0.0, 0.0, 1.0),
     ),
 )
 

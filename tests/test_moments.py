@@ -30,17 +30,20 @@ from capemix.ledger.filter import Limit
 from capemix.plan import MomentsPlan, plan_from_json
 from capemix.plan.moments import CENTRES, MOST_RANK, OWN_SHARES, SHARES, SIZES, SPREAD, SPREADS
 from capemix.plan.rounds import Round, plan_rounds
-from capemix.prepare.moments import (
+from capemix.prepare.frame import (
     Frame,
-    Moments,
-    NormHistogram,
     array_as_json,
     array_from_json,
-    contributions,
     row_by_row,
-    square,
+    whole_rows,
+    whole_scale,
+)
+from capemix.prepare.moments import (
+    Moments,
+    NormHistogram,
+    Spreads,
+    Squares,
     sum_contributions,
-    upper,
 )
 from capemix.prepare.rows import Preparation
 from capemix.prepare.steps import ColumnMap, PublicMap
@@ -83,15 +86,19 @@ def a_plan(rows: LabeledRows, federation: Federation | None = None, **asked: Any
     )
 
 
-def by_group(rows: Real, labels: Any, asked: Any, lattice: int | None = None) -> list[Any]:
-    """What each record adds, by group; and that the sums are those of the records."""
-    pieces = list(contributions(rows, labels, asked, lattice))
-    group, each = (np.concatenate([piece[part] for piece in pieces]) for part in (0, 1))
-    found = [each[group == g] for g in range(asked.groups)]
-    sums = sum_contributions(rows, labels, asked, lattice_norm_bound=lattice).sums
-    right = np.stack([part.astype(sums.dtype).sum(axis=0) for part in found])
-    assert np.allclose(sums, right, atol=1e-12) if lattice is None else np.array_equal(sums, right)
-    return found
+def alone(rows: Real, labels: Any, asked: Any, lattice: int | None = None) -> Any:
+    """What each record adds, records by groups by width; and that sums are those of the records."""
+
+    def summed(some: slice) -> Any:
+        return sum_contributions(rows[some], labels[some], asked, lattice_norm_bound=lattice).sums
+
+    each = np.stack([summed(slice(n, n + 1)) for n in range(len(rows))])
+    sums = summed(slice(None))
+    if lattice is None:
+        assert np.allclose(sums, each.sum(axis=0), atol=1e-12)
+    else:
+        assert np.array_equal(sums, each.sum(axis=0))
+    return each
 
 
 # -- what a record adds ----------------------------------------------------------------------------
@@ -101,14 +108,14 @@ def by_group(rows: Real, labels: Any, asked: Any, lattice: int | None = None) ->
 @given(
     rows=ANYTHING,
     clip=st.floats(1e-3, 1e3),
-    weights=st.tuples(*[st.sampled_from([0.0, 0.3, 1.0])] * 3).filter(any),
+    weights=st.tuples(*[st.sampled_from([0.0, 0.3, 1.0])] * 2).filter(any),
     lattice=st.sampled_from([None, 5, 1000, 32_767]),
     points=st.booleans(),
 )
 def test_no_record_adds_more_than_is_counted(
     rows: Real,
     clip: float,
-    weights: tuple[float, float, float],
+    weights: tuple[float, float],
     lattice: int | None,
     points: bool,
 ) -> None:
@@ -116,18 +123,35 @@ def test_no_record_adds_more_than_is_counted(
     rng = np.random.default_rng(0)
     frame = Frame(
         PublicMap(), 3, 2, centre=rng.normal(size=(2, 3)), basis=rng.normal(size=(3, 2)),
-        scale=np.array([0.1, 30.0]),
+        points=rng.normal(size=(2, 4, 2)) if points else None, scale=np.array([0.1, 30.0]),
     )  # fmt: skip
-    near = rng.normal(size=(2, 4, 2)) if points else None
-    for asked in (Moments(frame, clip, weights, points=near), NormHistogram(frame)):
-        made = by_group(rows, labels, asked, lattice)
-        assert sum(map(len, made)) == len(rows)  # each record in one group, once
+    for asked in (
+        Moments(frame, clip, weights),
+        Moments(frame, clip, weights, apart=False),
+        Spreads(frame, clip),
+        Spreads(frame, clip, apart=False),
+        Squares(frame, clip),
+        NormHistogram(frame),
+    ):
+        each = alone(rows, labels, asked, lattice)
+        assert each.shape == (len(rows), asked.groups, asked.width)
+        assert ((each != 0).any(axis=2).sum(axis=1) <= 1).all()  # in one group
         bound = asked.bound if lattice is None else float(lattice)
-        for part in made:
-            assert part.shape[1] == asked.width
-            assert np.isfinite(part).all()
-            norms = np.sqrt((part.astype(np.float64) ** 2).sum(axis=1))
-            assert (norms <= bound * (1 + 1e-12)).all()
+        assert np.isfinite(each).all()
+        norms = np.sqrt((each.astype(np.float64) ** 2).sum(axis=(1, 2)))
+        assert (norms <= bound * (1 + 1e-12)).all()
+
+
+@settings(max_examples=80, deadline=None, derandomize=True)
+@given(
+    rows=hnp.arrays(np.float64, (5, 7), elements=st.floats(-1.0, 1.0)),
+    most=st.integers(1, 400),
+)
+def test_rows_in_whole_numbers_keep_to_their_norm_and_lose_little(rows: Real, most: int) -> None:
+    rows = rows / np.maximum(np.linalg.norm(rows, axis=1, keepdims=True), 1.0)
+    whole = whole_rows(rows, most).astype(np.int64)
+    assert ((whole**2).sum(axis=1) <= most**2).all()
+    assert np.abs(whole - rows * whole_scale(most, 7)).max() <= (0.5 if most > 3 else 1.0) + 1e-9
 
 
 @pytest.mark.parametrize("shape", [(30, 20), (50, 50), (64, 7)])
@@ -136,16 +160,22 @@ def test_what_a_record_adds_does_not_depend_on_who_else_is_there(shape: tuple[in
     columns, kept = shape
     rng = np.random.default_rng(7)
     rows, labels = rng.normal(size=(3000, columns)), np.zeros(3000, dtype=np.int64)
-    frame = Frame(
+    plain = Frame(
         PublicMap(), columns, 1, basis=rng.normal(size=shape), scale=rng.uniform(0.1, 9, kept)
     )
-    near = Moments(frame, 2.0, (1.0, 1.0, 0.0), points=rng.normal(size=(1, 5, kept)))
-    whole = frame.vectors(rows, labels)
-    groups = near.group_of(rows, labels)
+    frame = replace(plain, points=rng.normal(size=(1, 5, kept)))
+
+    def seen(frame: Frame, count: int) -> tuple[Real, Real]:
+        pieces = list(frame.looks(rows[:count], labels[:count], 1000))
+        return tuple(np.concatenate([piece[part] for piece in pieces]) for part in (1, 2))
+
+    whole, places = seen(frame, 3000)
+    assert len(set(places)) == 5
     for count in (1, 2, 3, 5, 17, 100, 400, 401, 1500, 2047, 2048, 2049):
-        assert np.array_equal(frame.vectors(rows[:count], labels[:count]), whole[:count])
-        assert np.array_equal(near.group_of(rows[:count], labels[:count]), groups[:count])
-    assert np.allclose(whole, rows @ frame.basis * frame.scale, atol=1e-3)
+        some, near = seen(frame, count)
+        assert np.array_equal(some, whole[:count])
+        assert np.array_equal(near, places[:count])
+    assert np.allclose(seen(plain, 3000)[0], rows @ plain.basis * plain.scale, atol=1e-3)
     # Sums that are exact have no order; in floating point they have.
     turned = rng.permutation(columns)
     products = [row_by_row(rows, frame.basis), row_by_row(rows[:, turned], frame.basis[turned])]
@@ -153,32 +183,48 @@ def test_what_a_record_adds_does_not_depend_on_who_else_is_there(shape: tuple[in
     assert not np.array_equal(rows @ frame.basis, rows[:, turned] @ frame.basis[turned])
 
 
-def test_a_triangle_has_the_length_of_its_square_and_comes_back() -> None:
-    v = np.random.default_rng(1).normal(size=(5, 7))
-    triangles = upper(v)
-    assert np.allclose(np.linalg.norm(triangles, axis=1), (v**2).sum(axis=1))
-    assert np.allclose(square(triangles, 7), v[:, :, None] * v[:, None, :])
-
-
-def test_sums_give_back_counts_means_and_squares() -> None:
+@pytest.mark.parametrize("lattice", [None, 32_767])
+def test_sums_give_back_counts_means_and_squares(lattice: int | None) -> None:
     rng = np.random.default_rng(2)
     rows, labels = rng.normal(size=(300, 4)), rng.integers(0, 3, 300)
-    asked = Moments(Frame(PublicMap(), 4, 3), 100.0, (0.5, 1.0, 2.0))
-    sums = np.stack([part.sum(axis=0) for part in by_group(rows, labels, asked)])
+    frame = Frame(PublicMap(), 4, 3)
+    counted, spreads, squares = (
+        Moments(frame, 9.0, (0.5, 1.0)),
+        Spreads(frame, 9.0),
+        Squares(frame, 9.0),
+    )
+
+    def sums(asked: Any) -> Real:
+        made = sum_contributions(rows, labels, asked, lattice_norm_bound=lattice).sums
+        return np.asarray(made * (1.0 if lattice is None else asked.bound / lattice))
+
+    near = {"atol": 1e-9} if lattice is None else {"atol": 3.0}  # a unit of the lattice each
     for k in range(3):
         mine = rows[labels == k]
-        assert asked.counts(sums)[k] == pytest.approx(len(mine))
-        assert np.allclose(asked.totals(sums)[k], mine.sum(axis=0))
-        assert np.allclose(asked.seconds(sums)[k], mine.T @ mine)
+        assert counted.counts(sums(counted))[k] == pytest.approx(len(mine), rel=1e-3)
+        assert np.allclose(counted.totals(sums(counted))[k], mine.sum(axis=0), **near)
+        assert np.allclose(spreads.seconds(sums(spreads), lattice)[k], mine.T @ mine, **near)
+    assert np.allclose(squares.totals(sums(squares)), (rows**2).sum(axis=0), **near)
+
+
+def test_noise_on_both_halves_of_a_spread_is_half_as_strong_off_its_diagonal() -> None:
+    asked = Spreads(Frame(PublicMap(), 40, 1), 3.0)
+    noise = np.random.default_rng(5).normal(size=(1, 1600))
+    found = asked.seconds(noise, None)[0]
+    assert np.array_equal(found, found.T)
+    off = found[np.triu_indices(40, 1)]
+    assert off.var() == pytest.approx(81.0 / 2, rel=0.15)
+    assert np.diag(found).var() == pytest.approx(81.0, rel=0.6)
+    assert np.linalg.eigvalsh(found)[-1] == pytest.approx(wigner_edge(9.0, 40), rel=0.15)
 
 
 def test_records_go_to_their_classs_nearest_point_and_lie_about_it() -> None:
     points = np.array([[[0.0], [10.0]], [[5.0], [20.0]]])
-    asked = Moments(Frame(PublicMap(), 1, 2), 3.0, (1.0, 1.0, 0.0), points=points)
+    asked = Moments(Frame(PublicMap(), 1, 2, points=points), 3.0, (1.0, 1.0))
     rows, labels = np.array([[1.0], [9.0], [9.0], [21.0]]), np.array([0, 0, 1, 1])
-    made = by_group(rows, labels, asked)
-    assert [len(part) for part in made] == [1, 1, 1, 1]
-    about = [3.0 * part[0, 1] for part in made]
+    made = alone(rows, labels, asked).sum(axis=0)
+    assert made[:, 0].tolist() == pytest.approx([1, 1, 1, 1])
+    about = 3.0 * made[:, 1]
     assert about == pytest.approx([1.0, -1.0, 3.0, 1.0])  # the third is clipped from 4 to 3
 
 
@@ -186,8 +232,8 @@ def test_the_norm_below_which_half_of_the_records_lie() -> None:
     rng = np.random.default_rng(3)
     rows = rng.normal(size=(20_000, 9)) * rng.uniform(0.1, 3.0, (20_000, 1))
     asked = NormHistogram(Frame(PublicMap(), 9, 1))
-    (made,) = by_group(rows, np.zeros(len(rows), dtype=np.int64), asked)
-    sums = made.sum(axis=0, keepdims=True)
+    labels = np.zeros(len(rows), dtype=np.int64)
+    sums = sum_contributions(rows, labels, asked, lattice_norm_bound=None).sums
     norms = np.linalg.norm(rows, axis=1)
     for part in (0.25, 0.5, 0.9):
         assert asked.quantile(sums, part) == pytest.approx(np.quantile(norms, part), rel=0.05)
@@ -256,9 +302,9 @@ def test_the_noise_of_a_round_has_the_scale_that_is_accounted(name: str) -> None
     nothing = rows.take(np.zeros(len(rows), dtype=bool))
     frame = Frame(PublicMap.of_range(0, 16), rows.width, len(rows.classes))
     asked = {
-        SIZES: Moments(frame, 1.0, (1.0, 0.0, 0.0)),
-        CENTRES: Moments(frame, 2.0, (0.0, 1.0, 0.0)),
-        SPREAD: Moments(frame, 2.0, (0.0, 0.0, 1.0), by_class=False),
+        SIZES: Moments(frame, 1.0, (1.0, 0.0)),
+        CENTRES: Moments(frame, 2.0, (0.0, 1.0)),
+        SPREAD: Spreads(frame, 2.0, apart=False),
     }[name]
     plan = rounds.plan(name, classes=rows.classes, contribution=asked)
     size = math.prod(plan.query.shape)
@@ -288,7 +334,7 @@ def test_a_plan_of_a_sum_comes_back_from_a_message_and_adds_no_more_than_it_says
         ColumnMap((0.0,) * 64, (1.0,) * 64, (0.0,) * 64, (16.0,) * 64), 64, 10,
         centre=rng.normal(size=(10, 64)), basis=rng.normal(size=(64, 5)), scale=np.ones(5),
     )  # fmt: skip
-    asked = Moments(frame, 2.0, (0.0, 0.0, 1.0))
+    asked = Spreads(frame, 2.0)
     plan = rounds.plan(SPREADS, classes=rows.classes, contribution=asked)
     again = plan_from_json(plan.as_json())
     assert again.as_json() == plan.as_json()
@@ -296,9 +342,9 @@ def test_a_plan_of_a_sum_comes_back_from_a_message_and_adds_no_more_than_it_says
         sum_local(each, [rows] * 4, source=SeededSource(1)).tobytes() for each in (plan, again)
     )
     assert one == two
-    longer = replace(asked, weights=(0.0, 0.0, 1.1))
+    longer = Moments(replace(frame, basis=None, scale=None), 2.0, (1.1, 0.0))
     with pytest.raises(InputError, match="does not fit what a record is said to add"):
-        rounds.plan(SPREADS, classes=rows.classes, contribution=longer)
+        rounds.plan(SIZES, classes=rows.classes, contribution=longer)
     wide = plan.as_json() | {"samples": [2] * 10}
     with pytest.raises(InputError):
         plan_from_json(wide)
@@ -577,7 +623,7 @@ def test_plans_that_make_no_sense_are_refused() -> None:
 
 def test_no_sum_of_private_rows_shows_in_what_is_printed() -> None:
     rows = np.full((3, 2), 7.125)
-    asked = Moments(Frame(PublicMap(), 2, 1), 100.0, (0.0, 100.0, 0.0))
+    asked = Moments(Frame(PublicMap(), 2, 1), 100.0, (0.0, 100.0))
     summed = sum_contributions(rows, np.zeros(3, dtype=np.int64), asked, lattice_norm_bound=None)
     assert summed.sums[0] == pytest.approx([21.375, 21.375])
     found = ClassGaussians(np.array([7.125]), rows[:1], np.eye(2)[None])

@@ -31,7 +31,8 @@ from capemix.ledger import Account, Ledger, Limit
 from capemix.moments import SumOf, release_moments
 from capemix.plan import MomentsPlan, Plan, make_moments_plan, make_plan, moments_from_json
 from capemix.plan.moments import CENTRE, CENTRES, NORMS_OF, SIZES, SPREAD, SPREADS
-from capemix.prepare.moments import Frame, Moments, NormHistogram, sum_contributions
+from capemix.prepare.frame import Frame
+from capemix.prepare.moments import Moments, NormHistogram, Spreads, Squares, sum_contributions
 from capemix.prepare.steps import ColumnMap, PublicMap
 from capemix.protocol.agreement import public_bytes
 from capemix.protocol.chunks import LEAST_CHUNK
@@ -125,7 +126,7 @@ def test_every_message_of_a_federation_gives_the_release_of_one_process(
 def test_a_plan_of_rounds_comes_back_as_it_was_written() -> None:
     for plan in (
         a_plan(),
-        replace(a_plan(class_sizes=(9, 9), masks="gaussian"), rank=3),
+        replace(a_plan(class_sizes=(9, 9), masks="gaussian"), rank=3, clusters=1),
         a_plan(normalise=ColumnMap((0.0,) * 5, (1.0,) * 5, (-4.0,) * 5, (4.0,) * 5)),
         a_plan(relation="replace-one", samples=None),
     ):
@@ -338,28 +339,28 @@ def lying(change: str, whole: MomentsPlan, name: str, asked: Plan) -> tuple[Plan
         part = replace(part, whole=less)
     elif change == "an earlier round":
         part = replace(part, name=SIZES)
-        sizes = Moments(Frame(WAY, 5, 2), 1.0, (1.0, 0.0, 0.0))
+        sizes = Moments(Frame(WAY, 5, 2), 1.0, (1.0, 0.0))
         asked = rounds.plan(SIZES, classes=whole.classes, contribution=sizes)
     elif change == "a later round":
         part = replace(part, name=CENTRES)
         asked = rounds.plan(
             CENTRES,
             classes=whole.classes,
-            contribution=Moments(Frame(WAY, 5, 2), 1.0, (0.0, 1.0, 0.0)),
+            contribution=Moments(Frame(WAY, 5, 2), 1.0, (0.0, 1.0)),
         )
     elif change == "another rank":
-        other = replace(whole, rank=0)
+        other = replace(whole, rank=0, clusters=1)
         asked = other.rounds(0).plan(name, classes=whole.classes, contribution=asked.contribution)
         part = replace(part, whole=other)
     elif change == "no rank":
-        part = replace(part, whole=replace(whole, rank=None))
+        part = replace(part, whole=replace(whole, rank=None, clusters=None))
     elif change == "another sum":
         norms = NormHistogram(Frame(WAY, 5, 2))
         asked = rounds.plan(NORMS_OF.format(CENTRE), classes=whole.classes, contribution=norms)
     elif change == "another map":
         how = Frame(PublicMap.of_range(-1, 1), 5, 2)
         asked = rounds.plan(name, classes=whole.classes, contribution=Moments(
-            how, 1.0, (0.0, 1.0, 0.0), by_class=False))  # fmt: skip
+            how, 1.0, (0.0, 1.0), apart=False))  # fmt: skip
     elif change == "too many directions":
         wide = NormHistogram(Frame(WAY, 5, 2, basis=np.ones((5, 6))))
         asked = rounds.plan(NORMS_OF.format(CENTRE), classes=whole.classes, contribution=wide)
@@ -409,7 +410,7 @@ def test_a_first_round_that_depends_on_the_rank_needs_it(tmp_path: Path) -> None
     world = Federation(tmp_path, allowing(plan))
     whole, name, asked = first_rounds(plan, sums_local(parts(), SeededSource(SEED)), 0)
     part = Part(bytes(16), whole, name)
-    open_ = replace(part, whole=replace(whole, rank=None))
+    open_ = replace(part, whole=replace(whole, rank=None, clusters=None))
     assert "needs the rank to be chosen" in str(world.answer(asked, open_))
     assert world.answer(asked, part) is None
 
@@ -501,8 +502,10 @@ def test_no_numbers_in_a_round_can_stop_a_site(
     points = np.full((2, 2, 3), size)
     rows = some_rows()
     for asked in (
-        Moments(frame, clip, (1.0, 1.0, 1.0)),
-        Moments(frame, clip, (1.0, 1.0, 0.0), points=points),
+        Moments(frame, clip, (1.0, 1.0)),
+        Moments(replace(frame, points=points), clip, (1.0, 1.0)),
+        Spreads(frame, clip),
+        Squares(frame, clip),
         NormHistogram(frame),
     ):
         made = sum_contributions(rows.features, rows.labels, asked, lattice_norm_bound=lattice)
@@ -515,9 +518,9 @@ def test_a_frame_of_another_width_is_refused() -> None:
 
 
 def test_memory_does_not_grow_with_a_sites_rows() -> None:
-    asked = Moments(Frame(PublicMap(), 60, 1), 1.0, (0.0, 0.0, 1.0), by_class=False)
+    asked = Spreads(Frame(PublicMap(), 60, 1), 1.0, apart=False)
     peaks = []
-    for count in (4_000, 16_000):
+    for count in (40_000, 120_000):
         rows, labels = np.ones((count, 60)), np.zeros(count, dtype=np.int64)
         tracemalloc.start()
         sum_contributions(rows, labels, asked, lattice_norm_bound=100)
@@ -531,7 +534,7 @@ def test_the_largest_plan_keeps_a_round_small() -> None:
         width=250, classes=tuple(range(1000)), scheme="cape", sites=SITES
     ).calibrate(1.0)
     largest = max(one.width * one.groups for one in plan.rounds(plan.most_rank).rounds)
-    assert 8 * largest < 17e6
+    assert 8 * largest < 34e6
     with pytest.raises(InputError, match="at most 1000 classes"):
         make_moments_plan(width=2, classes=tuple(range(1001)), scheme="cape", sites=SITES)
 

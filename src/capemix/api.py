@@ -22,7 +22,7 @@ from capemix.ledger import Ledger, Lineage
 from capemix.looks import plan_looks
 from capemix.moments import release_moments
 from capemix.plan import Accountant, Plan, RecordPlan, make_plan, make_record_plan
-from capemix.plan.moments import make_moments_plan
+from capemix.plan.moments import Images, make_moments_plan
 from capemix.plan.tuning import tuned_mixture
 from capemix.prepare.steps import ColumnMap, Coverage, PublicMap
 from capemix.queries import Relation, Selection
@@ -172,7 +172,7 @@ class Synthesizer:
         """How rows are normalised and clipped, in the words of `release_of`."""
         if self.public_range is not None:
             clip = self.clip
-            if clip is None and SynthesizerName.named(self.method) is not SynthesizerName.MOMENTS:
+            if clip is None and not SynthesizerName.named(self.method).of_moments:
                 clip = 0.5 * math.sqrt(width)
             return {"normalise": PublicMap.of_range(*self.public_range), "clip": clip}
         if SynthesizerName.named(self.method).recordwise:
@@ -269,9 +269,13 @@ def release_of(
         return synthesize(
             alone.calibrate(epsilon), sites, source=source, progress=progress, **counted
         )
-    if kind is SynthesizerName.MOMENTS:
+    if kind.of_moments:
         return _release_of_moments(
-            sites, epsilon, delta, class_sizes, source, budget, progress, **asked
+            kind, sites, epsilon, delta, class_sizes, source, budget, progress, **asked
+        )
+    if asked.pop("upright", None):
+        raise InputError(
+            "--upright", f"has no meaning for {kind}", fix="leave it out, or use moments"
         )
     if projection is not None:
         raise InputError(
@@ -363,6 +367,7 @@ def release_of(
 
 
 def _release_of_moments(
+    kind: SynthesizerName,
     sites: Sequence[LabeledRows],
     epsilon: float,
     delta: float,
@@ -374,6 +379,7 @@ def _release_of_moments(
     normalise: Any = None,
     samples: int | None = None,
     relation: Relation | str | None = None,
+    upright: bool = False,
     **asked: Any,
 ) -> Release:
     """Ranges are looked at first if they are not declared; then the rounds take what is left."""
@@ -393,6 +399,7 @@ def _release_of_moments(
         classes=first.classes,
         normalise=None if normalise in (None, PAID) else normalise,
         table=first.table,
+        images=Images.of(kind, first.width, first.image_shape, upright),
         samples=samples,
         class_sizes=class_sizes,
         delta=delta,

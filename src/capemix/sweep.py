@@ -19,7 +19,7 @@ from capemix.evaluate.score import NOT_CLIPPED
 from capemix.frontier import Point, Task, Trials
 from capemix.prepare.rows import Preparation
 
-RECIPES: Final = ("mixing", "redraw", "moments")
+RECIPES: Final = ("mixing", "redraw", "moments", "moments+teacher")
 """Mixtures as they are; rows drawn anew from tuned mixtures; a Gaussian for each class."""
 
 PEERS: Final = Path(__file__).parent / "experiments" / "golden" / "peers.csv"
@@ -60,7 +60,7 @@ def asked_by(recipe: str, asked: Mapping[str, Any], rows: int) -> dict[str, Any]
     kept = ("normalise", "class_sizes", *_WHO)
     return {
         **{name: value for name, value in asked.items() if name in kept},
-        "synthesizer": "moments",
+        "synthesizer": recipe,
         "samples": rows,
     }
 
@@ -96,7 +96,8 @@ def sweep(
     curves = []
     for recipe in recipes:
         own = replace(task, asked=asked_by(recipe, task.asked, rows))
-        if recipe == "moments":  # its rows are not clipped: nor are those that it is tested on
+        if recipe in ("moments", "moments+teacher"):
+            # Their rows are not clipped, nor are those that they are tested on.
             how = Preparation(task.preparation.normalise, NOT_CLIPPED)
             own = replace(own, preparation=how)
         trials = Trials(path, {**settings, "recipe": recipe, "rows": rows})

@@ -387,7 +387,7 @@ def _account_of(plan: Plan | RecordPlan | MomentsPlan, guarantee: Guarantee) -> 
             "views": guarantee.as_json()["views"],
         }
     if isinstance(plan, MomentsPlan):
-        found["synthesizer"] = "moments"
+        found["synthesizer"] = str(plan.synthesizer)
     found["scheme"] = str(plan.federation.scheme)
     if guarantee.accountant == "sound":
         found["epsilon_pld"] = guarantee.epsilon_pld

@@ -49,6 +49,7 @@ def plan(
         ),
     ] = None,
     synthesizer: Federated = "mixing",
+    upright: opt.Upright = None,
     json: opt.Json = False,
 ) -> None:
     """Write down what is proposed to the sites, from public facts only."""
@@ -67,6 +68,8 @@ def plan(
             classes=kinds,
             class_sizes=None if class_sizes is None else opt.parse_sizes(class_sizes, len(kinds)),
             sites=sites,
+            shape=shape,
+            upright=upright,
         )
     schema = {"features": names, "label": label, "image_shape": shape}
     _write(out, plan_text(made, schema))
@@ -155,6 +158,7 @@ def local(
         typer.Option(help="SuperNodes as at the sites, or Flower's simulation of them, on Ray."),
     ] = "deployment",
     synthesizer: Federated = "mixing",
+    upright: opt.Upright = None,
     round_seconds: Annotated[float, typer.Option(help="How long a round waits.")] = 120.0,
     logs: Annotated[
         Path | None, typer.Option(help="Folder for what the processes say.", show_default=False)
@@ -184,6 +188,8 @@ def local(
         classes=loaded.train.classes,
         class_sizes=table.sizes(loaded),
         sites=sites,
+        shape=loaded.train.image_shape,
+        upright=upright,
     )
     seed = table.test_seed
     budget = budget_of(**asked, source=None if seed is None else SeededSource(seed))
@@ -234,10 +240,19 @@ def _cape_plan(
 ) -> Asked:
     """``typed`` are the options that were given."""
     from capemix.plan import make_moments_plan, make_plan
+    from capemix.plan.moments import Images
+    from capemix.synthesizers.names import SynthesizerName
 
     if not 0 < epsilon < float("inf"):
         raise InputError("--epsilon", "must be above 0 and finite", value=epsilon, fix="set one")
-    if synthesizer == "moments":
+    shape, upright = facts.pop("shape"), bool(facts.pop("upright"))
+    if synthesizer != "mixing":
+        facts["images"] = Images.of(
+            SynthesizerName.named(synthesizer),
+            facts["width"],
+            None if shape is None else tuple(shape),
+            upright,
+        )
         for name in ("mixture", "clip", "redraw"):
             if name in typed:
                 raise InputError(

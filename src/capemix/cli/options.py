@@ -32,9 +32,16 @@ SelectionName = Literal["poisson", "fixed-size"]
 RelationName = Literal["add-or-remove-one", "replace-one"]
 LawName = Literal["discrete", "rounded", "gaussian"]
 NormaliseName = Literal["public", "site-zscore"]
-SynthesizerName = Literal["mixing", "moments", "dp-mix", "random-projection", "local-perturbation"]
+SynthesizerName = Literal[
+    "mixing",
+    "moments",
+    "moments+teacher",
+    "dp-mix",
+    "random-projection",
+    "local-perturbation",
+]
 EngineName = Literal["deployment", "simulation"]
-FederatedName = Literal["mixing", "moments"]
+FederatedName = Literal["mixing", "moments", "moments+teacher"]
 ModelName = Literal["logreg", "forest", "cnn"]
 DeviceName = Literal["cpu", "cuda"]
 LabelsName = Literal["hard", "soft"]
@@ -48,6 +55,15 @@ Synthesizer = Annotated[
     typer.Option(
         help="Mixing by class (DP-CDA); moments (a Gaussian for each class, for tables); or a "
         "baseline that they are compared with."
+    ),
+]
+Upright = Annotated[
+    bool | None,
+    typer.Option(
+        "--upright/--no-upright",
+        help="Of moments of images: set each upright by its own slant, for handwriting "
+        "[default: for mnist].",
+        show_default=False,
     ),
 ]
 Projection = Annotated[
@@ -301,6 +317,7 @@ class Method:
     peers: Peers = None
     printed_theorem: Printed = False
     projection: Projection = None
+    upright: Upright = None
     tune: Annotated[
         Literal["auto"] | None,
         typer.Option(
@@ -314,6 +331,10 @@ class Method:
     def recordwise(self) -> bool:
         return self.synthesizer in ("random-projection", "local-perturbation")
 
+    @property
+    def of_moments(self) -> bool:
+        return self.synthesizer in ("moments", "moments+teacher")
+
     def parts(self, table: Table, loaded: Loaded) -> list[LabeledRows]:
         """Each site's rows; all of them together for one curator."""
         return [loaded.train] if self.scheme == "central" else table.deal(loaded, self.sites)
@@ -323,6 +344,7 @@ class Method:
     ) -> dict[str, Any]:
         """In the words of `capemix.api.release_of`; ``typed`` are the options that were given."""
         from capemix.api import PAID
+        from capemix.plan.moments import MOST_COLUMNS
         from capemix.prepare.steps import SiteZScore
 
         paper = self.accountant == "paper" and mixing.public_range is None
@@ -341,9 +363,13 @@ class Method:
             kept = ("delta", "clip", "normalise", *typed)
             asked = {name: asked[name] for name in asked if name in kept}
             sizes = None if table.class_sizes is None else sizes
-        if self.synthesizer == "moments":  # as above
+        if self.of_moments:  # as above
             kept = ("delta", "normalise", "scheme", "colluding", "dropouts", "masks", "peers")
             asked = {name: asked[name] for name in asked if name in (*kept, "relation", *typed)}
+        if self.upright is not None:
+            asked["upright"] = self.upright
+        elif self.of_moments and loaded.info is not None and loaded.info.width > MOST_COLUMNS:
+            asked["upright"] = loaded.info.handwriting
         return asked | {
             "class_sizes": sizes,
             "synthesizer": self.synthesizer,
@@ -492,7 +518,7 @@ def declared_plan(
         known = ("synthesizer", "records", "classes", "features", "epsilon", "noise", "json")
         asked = {name: context.params[name] for name in given(context) if name not in known}
         return make_record_plan(synthesizer, width=features, classes=tuple(range(classes)), **asked)
-    if synthesizer == "moments":
+    if synthesizer in ("moments", "moments+teacher"):
         raise InputError(
             "--synthesizer",
             "has rounds of its own that are calibrated with the rows at hand",

@@ -58,6 +58,7 @@ class DatasetInfo:
     licence: str
     train: FilePair | None = None
     test: FilePair | None = None
+    handwriting: bool = False
 
     @property
     def width(self) -> int:
@@ -95,6 +96,7 @@ _DIGITS = DatasetInfo(
 )
 _MNIST = DatasetInfo(
     name="mnist",
+    handwriting=True,
     image_shape=(28, 28),
     classes=tuple(range(10)),
     value_range=(0, 255),

@@ -17,6 +17,7 @@ from capemix.plan.plan import BudgetLine, steps_as_json
 from capemix.plan.rounds import Round, Rounds, plan_rounds
 from capemix.prepare.moments import NORMS
 from capemix.prepare.rows import LATTICE_STEP
+from capemix.prepare.scattering import features_of
 from capemix.prepare.steps import (
     ColumnMap,
     Coverage,
@@ -40,12 +41,20 @@ MOST_COLUMNS: Final = 250
 MOST_CLASSES: Final = 1000
 """Each has a spread of its own: beyond, what a site adds up and sends would be large."""
 
+MOST_IMAGE_CLASSES: Final = 100
+"""Each has clusters of its own."""
+
 SIZES: Final = "class sizes"
 CENTRE: Final = "centre"
 CENTRES: Final = "class centres"
 SPREAD: Final = "spread"
 SPREADS: Final = "class spreads"
 NORMS_OF: Final = "norms for the {}"
+TEXTURE: Final = "texture"
+NEAREST: Final = "nearest points"
+CLUSTERS: Final = "clusters"
+CLUSTER_SPREADS: Final = "cluster spreads"
+LABELS: Final = "labels"
 
 SHARES: Final = {SIZES: 0.02, CENTRE: 0.05, CENTRES: 0.63, SPREAD: 0.30}
 """Of the budget where all classes have one spread; a norm's histogram takes `NORM_SHARE` of each.
@@ -55,7 +64,32 @@ nothing. Set before any data were read, and the same for all."""
 OWN_SHARES: Final = {SIZES: 0.02, CENTRE: 0.05, CENTRES: 0.48, SPREAD: 0.20, SPREADS: 0.25}
 """Where classes have spreads of their own."""
 
+IMAGE_SHARES: Final = {
+    SIZES: 0.01,
+    CENTRE: 0.02,
+    CENTRES: 0.07,
+    SPREAD: 0.07,
+    TEXTURE: 0.04,
+    NEAREST: 0.11,
+    CLUSTERS: 0.17,
+    CLUSTER_SPREADS: 0.26,
+    LABELS: 0.25,
+}
+"""Of images; chosen on training rows that were held out, see docs/images.md."""
+
 NORM_SHARE: Final = 0.05
+
+TIMES: Final = {NEAREST: 4, LABELS: 120}
+"""How often points are moved, and the teacher's weights."""
+
+SMOOTH: Final = 160
+"""Directions of the cosine transform in which images are looked at, from the smoothest on."""
+
+MOST_CLUSTERS: Final = 16
+"""A class's."""
+
+_WITHOUT_NORMS: Final = (SIZES, CLUSTER_SPREADS, LABELS)
+"""Nothing to clip; the clusters' norm serves; shortened to 1 as it is."""
 
 _CODED: Final = Step(
     "categories", Coverage.PER_ROW, "a 1 at the declared value; one off the list counts as missing"
@@ -63,11 +97,58 @@ _CODED: Final = Step(
 
 
 @dataclass(frozen=True)
+class Images:
+    """That rows are images, and how they are looked at: ``upright`` sets each upright first (for
+    handwriting); with a ``teacher`` a private head labels what is drawn."""
+
+    shape: tuple[int, int]
+    upright: bool = False
+    teacher: bool = False
+
+    def __post_init__(self) -> None:
+        if len(self.shape) != 2 or any(
+            type(side) is not int or side < 4 or side % 4 for side in self.shape
+        ):
+            raise InputError(
+                "images",
+                "must have sides that are multiples of four",
+                value=self.shape,
+                fix="pad them, or use --synthesizer mixing",
+            )
+
+    @property
+    def smooth(self) -> int:
+        return min(SMOOTH, math.prod(self.shape))
+
+    def as_json(self) -> dict[str, Any]:
+        return {"shape": list(self.shape), "upright": self.upright, "teacher": self.teacher}
+
+    @classmethod
+    def of(
+        cls, kind: SynthesizerName, width: int, shape: tuple[int, int] | None, upright: bool
+    ) -> Images | None:
+        """How a synthesizer looks at rows: as images if it has a teacher, or they are too wide for
+        a table; else None."""
+        teacher = kind is SynthesizerName.MOMENTS_TEACHER
+        if shape is None and (teacher or upright):
+            raise InputError(
+                "--synthesizer" if teacher else "--upright",
+                "is for images",
+                value=str(kind),
+                fix="use moments, without --upright",
+            )
+        if shape is None or not (teacher or upright or width > MOST_COLUMNS):
+            return None
+        return cls(shape, upright, teacher)
+
+
+@dataclass(frozen=True)
 class MomentsPlan:
     """What is asked of the rows. ``samples`` rows are drawn from the noisy moments; None: as many
     as the sizes say there are. ``multiplier`` is all rounds' noise as one; None until calibrated.
-    ``rank`` is that of the classes' own spreads, None until it is chosen: see `rounds`. ``table``
-    says which of the columns are coded, and how.
+    ``rank`` is that of the classes' own spreads, and ``clusters`` a class's number of them (of
+    images), None until they are chosen: see `rounds`. ``table`` says which of the columns are
+    coded, and how; ``images`` that they are pixels.
     """
 
     width: int
@@ -80,7 +161,9 @@ class MomentsPlan:
     class_sizes: tuple[int, ...] | None = None
     multiplier: float | None = None
     rank: int | None = None
+    clusters: int | None = None
     table: Table | None = None
+    images: Images | None = None
     earlier: Guarantee | None = None
     looks: tuple[BudgetLine, ...] = ()
 
@@ -94,13 +177,20 @@ class MomentsPlan:
                 "classes", "must be at least one, and distinct", fix="give each class once"
             )
         whole = (self.width, *(self.class_sizes or ()))
-        whole += tuple(number for number in (self.samples, self.rank) if number is not None)
+        chosen = (self.samples, self.rank, self.clusters)
+        whole += tuple(number for number in chosen if number is not None)
         if any(type(number) is not int or not 0 <= number <= MOST for number in whole):
             raise InputError(
                 "columns, --samples and --class-sizes",
                 f"must be whole numbers up to {MOST}",
                 value=self.width,
                 fix="leave out fractions",
+            )
+        if (self.rank is None) != (self.clusters is None):
+            raise InputError("rank and clusters", "are chosen together", fix="propose it again")
+        if self.clusters is not None and not 1 <= self.clusters <= self.most_clusters:
+            raise InputError(
+                "clusters", "are too many", value=self.clusters, fix="propose it again"
             )
         if self.width < 1 or (self.rank or 0) > self.most_rank:
             raise InputError(
@@ -140,7 +230,9 @@ class MomentsPlan:
             raise InputError(
                 "schema", "does not fit the rows", value=self.width, fix="code the rows by it"
             )
-        if self.width > MOST_COLUMNS:
+        if self.images is not None:
+            self._check_images(self.images)
+        elif self.width > MOST_COLUMNS:
             coded = self.table is not None
             raise InputError(
                 "--schema" if coded else "--synthesizer",
@@ -149,10 +241,11 @@ class MomentsPlan:
                 value=self.width,
                 fix="leave out columns or categories" if coded else "use --synthesizer mixing",
             )
-        if len(self.classes) > MOST_CLASSES:
+        most = MOST_CLASSES if self.images is None else MOST_IMAGE_CLASSES
+        if len(self.classes) > most:
             raise InputError(
                 "--synthesizer",
-                f"moments are for at most {MOST_CLASSES} classes",
+                f"moments are for at most {most} classes",
                 value=len(self.classes),
                 fix="use --synthesizer mixing",
             )
@@ -162,6 +255,19 @@ class MomentsPlan:
                 "must be joint for moments",
                 value=self.federation.form,
                 fix="leave it out",
+            )
+
+    def _check_images(self, images: Images) -> None:
+        if math.prod(images.shape) != self.width or self.table is not None:
+            raise InputError(
+                "images", "do not fit the rows", value=images.shape, fix="give their shape"
+            )
+        if not isinstance(self.normalise, PublicMap) or None in (
+            self.normalise.low,
+            self.normalise.high,
+        ):
+            raise InputError(
+                "images", "need one declared range of pixels", fix="give --public-range LO,HI"
             )
 
     # -- the rounds --------------------------------------------------------------------------
@@ -175,43 +281,91 @@ class MomentsPlan:
     def most_rank(self) -> int:
         return min(self.width, MOST_RANK)
 
-    def rounds(self, rank: int) -> Rounds:
-        """The rounds where each class's own spread is taken in ``rank`` directions; 0: not taken.
+    @property
+    def most_clusters(self) -> int:
+        return 1 if self.images is None else MOST_CLUSTERS
 
-        The rank may be chosen after the class sizes are known: all choices have the same total
-        noise, fixed in advance, and the same sizes' round, so that a filter covers the choice
-        (Feldman, Zrnic 2021).
+    def rounds(self, rank: int, clusters: int = 1) -> Rounds:
+        """The rounds where each class's own spread is taken in ``rank`` directions; 0: not taken;
+        and of images, for each of a class's ``clusters``.
+
+        Both may be chosen after the class sizes are known: all choices have the same total noise,
+        fixed in advance, and the same sizes' round, so that a filter covers the choice (Feldman,
+        Zrnic 2021).
         """
         if self.multiplier is None:
             raise InputError(
                 "the plan", "has no noise yet", fix="call plan.calibrate(epsilon=...) first"
             )
-        asked = tuple(self._asked(rank))
+        asked = tuple(self._asked(rank, clusters))
         return Rounds(asked, self.federation, self.relation, self.delta, self.multiplier)
 
-    def _asked(self, rank: int) -> list[Round]:
-        d, classes = self.width, len(self.classes)
-        shares = OWN_SHARES if rank else SHARES
-        of = {
-            SIZES: ("each record's label", 1, classes),
-            CENTRE: ("rows", d, 1),
-            CENTRES: ("rows by class, about the centre", d, classes),
-            SPREAD: ("pairs of columns, about class centres", d * (d + 1) // 2, 1),
-            SPREADS: ("the same by class, in a few directions", rank * (rank + 1) // 2, classes),
-        }
+    def chosen_rounds(self) -> Rounds:
+        """Those of the rank and clusters that are chosen, or until then of the most."""
+        if self.rank is None or self.clusters is None:
+            return self.rounds(self.most_rank, self.most_clusters)
+        return self.rounds(self.rank, self.clusters)
+
+    @property
+    def _choices(self) -> list[tuple[int, int]]:
+        """Between them every choice lies, in how many numbers it asks for and in what noise."""
+        if self.images is None:
+            return [(0, 1), (self.most_rank, 1)]
+        return [(rank, j) for rank in (1, self.most_rank) for j in (1, self.most_clusters)]
+
+    def _asked(self, rank: int, clusters: int) -> list[Round]:
+        shares, of = (
+            self._of_tables(rank) if self.images is None else self._of_images(rank, clusters)
+        )
         rounds = []
         for name, share in shares.items():
-            reads, width, groups = of[name]
-            if name == SIZES and self.class_sizes is not None:
+            if name not in of or (name == SIZES and self.class_sizes is not None):
                 continue
-            if name != SIZES:
+            reads, width, groups = of[name]
+            if name not in _WITHOUT_NORMS:
                 norms = NORMS_OF.format(name)
                 rounds.append(
                     Round(norms, "each record's norm", len(NORMS), 1.0, share * NORM_SHARE)
                 )
                 share *= 1.0 - NORM_SHARE
-            rounds.append(Round(name, reads, width, 1.0, share, groups))
+            rounds.append(Round(name, reads, width, 1.0, share, groups, TIMES.get(name, 1)))
         return rounds
+
+    def _of_tables(self, rank: int) -> tuple[dict[str, float], dict[str, tuple[str, int, int]]]:
+        d, classes = self.width, len(self.classes)
+        of = {
+            SIZES: ("each record's label", 1, classes),
+            CENTRE: ("rows", d, 1),
+            CENTRES: ("rows by class, about the centre", d, classes),
+            SPREAD: ("pairs of columns, about class centres", d**2, 1),
+        }
+        if not rank:
+            return SHARES, of
+        of[SPREADS] = ("the same by class, in a few directions", rank**2, classes)
+        return OWN_SHARES, of
+
+    def _of_images(
+        self, rank: int, clusters: int
+    ) -> tuple[dict[str, float], dict[str, tuple[str, int, int]]]:
+        images, classes = self.images, len(self.classes)
+        if images is None:
+            raise ValueError("these are not images")
+        d, r, groups = self.width + images.upright, rank + images.upright, classes * clusters
+        of = {
+            SIZES: ("each record's label", 1, classes),
+            CENTRE: ("images", d, 1),
+            CENTRES: ("images by class, about the centre", d, classes),
+            SPREAD: ("pairs of smooth directions, about class centres", images.smooth**2, 1),
+            TEXTURE: ("squares of pixels, about class centres", d, 1),
+            CLUSTERS: ("counts and means by nearest point", 1 + r, groups),
+            CLUSTER_SPREADS: ("pairs of directions by nearest point", r**2, groups),
+        }
+        if clusters > 1:
+            of[NEAREST] = ("counts and means by nearest point", 1 + r, groups)
+        if images.teacher:
+            features = features_of(images.shape) + 1
+            of[LABELS] = ("gradients of a head on features", features * classes, 1)
+        return IMAGE_SHARES, of
 
     def calibrate(self, epsilon: float) -> MomentsPlan:
         """The plan with the least noise whose guarantee is at most ``epsilon``, whichever rank."""
@@ -221,13 +375,13 @@ class MomentsPlan:
             )
         multiplier = max(
             plan_rounds(
-                self._asked(rank),
+                self._asked(rank, clusters),
                 self.federation,
                 epsilon=epsilon,
                 delta=self.delta,
                 relation=self.relation,
             ).multiplier
-            for rank in (0, self.most_rank)
+            for rank, clusters in self._choices
         )
         return replace(self, multiplier=multiplier)
 
@@ -243,10 +397,9 @@ class MomentsPlan:
             assumptions = (mint.RING_ASSUMPTION,)
         if federation.peers is not None:
             assumptions += (mint.GRAPH_ASSUMPTION,)
-        worst = max((0, self.most_rank), key=lambda rank: self.rounds(rank).epsilon())
-        return self.rounds(worst).guarantee(
-            seeded=seeded, assumptions=assumptions, earlier=self.earlier
-        )
+        every = [self.chosen_rounds(), *(self.rounds(*choice) for choice in self._choices)]
+        worst = max(every, key=lambda rounds: rounds.epsilon())
+        return worst.guarantee(seeded=seeded, assumptions=assumptions, earlier=self.earlier)
 
     def budget(self) -> tuple[BudgetLine, ...]:
         """Every look at the rows, in order."""
@@ -256,12 +409,8 @@ class MomentsPlan:
             composed = line.epsilon_composed
             return replace(line, epsilon_composed=None if composed is None else composed + before)
 
-        own = self.rounds(self._some_rank).lines(1.0 - self._looks_share)
+        own = self.chosen_rounds().lines(1.0 - self._looks_share)
         return (*self.looks, *map(after_looks, own))
-
-    @property
-    def _some_rank(self) -> int:
-        return self.most_rank if self.rank is None else self.rank
 
     @property
     def _looks_share(self) -> float:
@@ -269,7 +418,12 @@ class MomentsPlan:
 
     def cost(self, relation: Relation | None = None) -> Cost:
         """What a release of this plan takes from a budget, itself alone."""
-        return self.rounds(self.most_rank).cost(relation)
+        return self.rounds(self.most_rank, self.most_clusters).cost(relation)
+
+    @property
+    def synthesizer(self) -> SynthesizerName:
+        taught = self.images is not None and self.images.teacher
+        return SynthesizerName.MOMENTS_TEACHER if taught else SynthesizerName.MOMENTS
 
     @property
     def noise(self) -> float | None:
@@ -294,18 +448,20 @@ class MomentsPlan:
         )
         clip = Step("clip", Coverage.PAID, "at the noisy median of the norms, in every round")
         coded = () if self.table is None else (_CODED,)
-        return (*coded, normalise, clip, LATTICE_STEP, Step(SIZES, sizes, says))
+        seen = () if self.images is None else _seen(self.images)
+        return (*coded, normalise, *seen, clip, LATTICE_STEP, Step(SIZES, sizes, says))
 
     def as_json(self) -> dict[str, Any]:
         """Everything that was asked, for the manifest: declared and paid values only."""
         federation = self.federation
         return {
-            "synthesizer": str(SynthesizerName.MOMENTS),
+            "synthesizer": str(self.synthesizer),
             "classes": list(self.classes),
             "class_sizes": None if self.class_sizes is None else list(self.class_sizes),
             "width": self.width,
             "samples": self.samples,
             "table": None if self.table is None else self.table.as_json(),
+            "images": None if self.images is None else self.images.as_json(),
             "clip": None,
             "normalise": normalise_as_json(self.normalise),
             "scheme": str(federation.scheme),
@@ -318,9 +474,16 @@ class MomentsPlan:
             "delta": self.delta,
             "noise": self.multiplier,
             "rank": self.rank,
+            "clusters": self.clusters,
             "queries": [
-                {"name": one.name, "groups": one.groups, "width": one.width, "share": one.share}
-                for one in self.rounds(self._some_rank).rounds
+                {
+                    "name": one.name,
+                    "groups": one.groups,
+                    "width": one.width,
+                    "share": one.share,
+                    "times": one.times,
+                }
+                for one in self.chosen_rounds().rounds
             ],
             "steps": steps_as_json(self.steps),
         }
@@ -334,6 +497,7 @@ def make_moments_plan(
     samples: int | None = None,
     class_sizes: tuple[int, ...] | None = None,
     table: Table | None = None,
+    images: Images | None = None,
     delta: float = 1e-5,
     relation: Relation | str | None = None,
     **who: Any,
@@ -359,7 +523,14 @@ def make_moments_plan(
         samples=samples,
         class_sizes=class_sizes,
         table=table,
+        images=images,
     )
+
+
+def _seen(images: Images) -> tuple[Step, ...]:
+    upright = Step("upright", Coverage.PER_ROW, "each image by its own slant")
+    features = Step("features", Coverage.PER_ROW, "scattering by fixed wavelets, for the teacher")
+    return (upright,) * images.upright + (features,) * images.teacher
 
 
 def moments_from_json(found: Any) -> MomentsPlan:
@@ -367,6 +538,7 @@ def moments_from_json(found: Any) -> MomentsPlan:
     does not come back the same is refused."""
     try:
         normalise, sizes = normalise_from_json(found["normalise"]), found["class_sizes"]
+        seen = found["images"]
         if isinstance(normalise, SiteZScore):
             raise TypeError("normalise")
         plan = make_moments_plan(
@@ -376,9 +548,12 @@ def moments_from_json(found: Any) -> MomentsPlan:
             samples=found["samples"],
             class_sizes=None if sizes is None else tuple(sizes),
             table=None if found["table"] is None else Table.from_json(found["table"]),
+            images=None if seen is None else Images(**{**seen, "shape": tuple(seen["shape"])}),
             **{name: found[name] for name in _WHO},
         )
-        plan = replace(plan, multiplier=found["noise"], rank=found["rank"])
+        plan = replace(
+            plan, multiplier=found["noise"], rank=found["rank"], clusters=found["clusters"]
+        )
         same = plan.as_json() == found
     except InputError:
         raise

@@ -10,7 +10,7 @@ What is made of the noisy sums afterwards is post-processing.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -28,7 +28,8 @@ from capemix.queries import Relation
 @dataclass(frozen=True)
 class Round:
     """A sum over records for each of ``groups``: ``width`` numbers, to which a record adds a vector
-    of norm ``bound`` at most, in one group. ``share`` is in parts of all the rounds' shares."""
+    of norm ``bound`` at most, in one group. ``share`` is in parts of all the rounds' shares; a
+    round that is made several ``times`` has an even part of it each time."""
 
     name: str
     reads: str
@@ -36,6 +37,14 @@ class Round:
     bound: float
     share: float
     groups: int = 1
+    times: int = 1
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """One for each time."""
+        if self.times == 1:
+            return (self.name,)
+        return tuple(f"{self.name} {turn}" for turn in range(1, self.times + 1))
 
 
 @dataclass(frozen=True)
@@ -49,12 +58,18 @@ class Rounds:
     delta: float
     multiplier: float
 
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Of every sum, in order."""
+        return tuple(name for one in self.rounds for name in one.names)
+
     def share(self, name: str) -> float:
-        """Its part of the budget, all of them being 1."""
-        return self._named(name).share / sum(one.share for one in self.rounds)
+        """One sum's part of the budget, all of them being 1."""
+        one = self._named(name)
+        return one.share / one.times / sum(each.share for each in self.rounds)
 
     def plan(self, name: str, **asked: Any) -> Plan:
-        """The plan of one round, with its noise; ``asked`` goes to `make_plan`."""
+        """The plan of one sum, with its noise; ``asked`` goes to `make_plan`."""
         one, federation = self._named(name), self.federation
         averaged = federation.sites if federation.scheme is Scheme.CONVENTIONAL else 1
         plan = make_plan(
@@ -81,12 +96,15 @@ class Rounds:
 
     @cached_property
     def plans(self) -> dict[str, Plan]:
-        """Every round's plan, by its name."""
-        return {one.name: self.plan(one.name) for one in self.rounds}
+        """Every sum's plan, by its name: the same for all times of a round."""
+        first = {one: self.plan(one.names[0]) for one in self.rounds}
+        return {name: first[one] for one in self.rounds for name in one.names}
 
     def noised(self, upto: int | None = None, since: int = 0) -> mint.NoisedSum:
         """All of them, or some, as the one sum that costs what they cost."""
-        parts = [self.plan(one.name).noised_sum() for one in self.rounds[since:upto]]
+        some = self.rounds[since:upto]
+        parts = [self.plan(one.names[0]).noised_sum() for one in some]
+        times = [one.times for one in some]
         if any(p.probability != 1.0 for part in parts for p in part.query.participation):
             raise ValueError("Gaussians compose into one only where every record takes part")
         first = parts[0]
@@ -96,15 +114,20 @@ class Rounds:
             query=replace(
                 first.query,
                 name="rounds",
-                width=sum(math.prod(part.query.shape) for part in parts),
+                width=sum(
+                    often * math.prod(part.query.shape)
+                    for often, part in zip(times, parts, strict=True)
+                ),
                 participation=first.query.participation[:1],
             ),
             view_multipliers={
-                view: _as_one(part.view_multipliers[view] for part in parts)
+                view: _as_one([part.view_multipliers[view] for part in parts], times)
                 for view in first.view_multipliers
             },
             site_sigma=min(sigmas) if sigmas else None,
-            graph_failure=sum(part.graph_failure for part in parts),
+            graph_failure=sum(
+                often * part.graph_failure for often, part in zip(times, parts, strict=True)
+            ),
         )
 
     def epsilon(self, upto: int | None = None, since: int = 0) -> float:
@@ -144,10 +167,10 @@ class Rounds:
 
         return tuple(
             BudgetLine(
-                one.name,
+                one.name if one.times == 1 else f"{one.name}, {one.times} times",
                 one.reads,
                 one.bound,
-                part * self.share(one.name),
+                part * one.times * self.share(one.names[0]),
                 bounded(self.epsilon(place + 1, place)),
                 bounded(self.epsilon(place + 1)),
             )
@@ -155,13 +178,15 @@ class Rounds:
         )
 
     def _named(self, name: str) -> Round:
-        return next(one for one in self.rounds if one.name == name)
+        return next(one for one in self.rounds if name in one.names)
 
 
-def _as_one(multipliers: Iterable[float]) -> float:
-    """m with 1/m^2 = sum_i 1/m_i^2; 0 where one has no noise."""
-    found = list(multipliers)
-    return sum(m**-2 for m in found) ** -0.5 if min(found) > 0.0 else 0.0
+def _as_one(multipliers: Sequence[float], times: Sequence[int]) -> float:
+    """m with 1/m^2 = sum_i t_i/m_i^2; 0 where one has no noise."""
+    if min(multipliers) == 0.0:
+        return 0.0
+    total = sum(often * m**-2 for often, m in zip(times, multipliers, strict=True))
+    return 1.0 / math.sqrt(total)
 
 
 def plan_rounds(

@@ -5,15 +5,15 @@ Each of these is a function of one row and of constants; none looks at another r
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
-from scipy import fft, ndimage
+from scipy import fft
 
 Real = npt.NDArray[np.float64]
 
-MOST_SLANT: float = 1.0
+MOST_SLANT: Final = 1.0
 """Columns by which an image may lean for every row."""
 
 
@@ -31,30 +31,47 @@ def smooth_directions(shape: tuple[int, int], count: int) -> Real:
     return np.ascontiguousarray(images.reshape(count, -1).T)
 
 
+_SHADES: Final = 255
+
+
 def slants(images: npt.NDArray[np.floating[Any]]) -> Real:
     """How far each image (count, height, width) leans, in columns a row: the covariance of column
-    and row over the variance of the row, pixels taken as weights. 0 of an empty image."""
-    rows = np.arange(images.shape[1], dtype=np.float64)
-    columns = np.arange(images.shape[2], dtype=np.float64)
-    weights = np.maximum(images, 0.0)
-    mass = np.maximum(weights.sum(axis=(1, 2)), 1e-9)
-    down = rows[None, :] - (weights.sum(axis=2) @ rows / mass)[:, None]
-    across = columns[None, :] - (weights.sum(axis=1) @ columns / mass)[:, None]
-    both = np.einsum("nij,ni,nj->n", weights, down, across) / mass
-    spread = np.einsum("nij,ni->n", weights, down**2) / mass
-    return np.asarray(np.clip(both / np.maximum(spread, 1e-2), -MOST_SLANT, MOST_SLANT))
+    and row over the variance of the row, pixels of 0 to 1 taken as weights. 0 of an empty image.
+
+    Pixels are rounded to 256 shades, so that every sum is one of whole numbers, and exact.
+    """
+    count, height, width = images.shape
+    shades = np.rint(np.clip(images, 0.0, 1.0).reshape(count, -1) * _SHADES)
+    down, across = (side.ravel() for side in np.indices((height, width), dtype=np.float64))
+    sums = shades @ np.stack([np.ones_like(down), down, across, down * across, down**2], axis=1)
+    mass, rows, columns, both, squares = sums.T
+    spread = np.maximum(mass * squares - rows**2, 1e-2 * mass**2)
+    found = (mass * both - rows * columns) / np.maximum(spread, 1.0)
+    return np.asarray(np.clip(found, -MOST_SLANT, MOST_SLANT))
 
 
 def leaned(images: npt.NDArray[np.floating[Any]], by: Real) -> Real:
-    """Each image with its rows moved sideways, by ``by`` columns for every row below the middle;
-    what comes in from outside is 0. By the negative of its slant, an image is set upright."""
-    out = np.empty(images.shape)
+    """Each image with its rows moved sideways, by ``by`` columns for every row below the middle,
+    between pixels linearly; what comes in from outside is 0. By the negative of its slant, an image
+    is set upright."""
     count, height, width = images.shape
-    middle = (height - 1) / 2
-    down = np.arange(height) - middle
-    for n in range(count):
-        shift = by[n] * down
-        across = np.arange(width)[None, :] - shift[:, None]
-        at = np.stack(np.broadcast_arrays(np.arange(height)[:, None], across))
-        ndimage.map_coordinates(images[n], at, out[n], order=1, mode="constant", cval=0.0)
+    out = np.empty((count, height, width))
+    bordered = np.zeros((count, width + 2))
+    columns = np.arange(width, dtype=np.float64)
+    for row in range(height):
+        bordered[:, 1:-1] = images[:, row]
+        place = np.clip(columns - (by * (row - (height - 1) / 2))[:, None], -1.0, width) + 1.0
+        left = np.minimum(place.astype(np.int64), width)
+        part = place - left
+        near = np.take_along_axis(bordered, left, axis=1)
+        out[:, row] = near + part * (np.take_along_axis(bordered, left + 1, axis=1) - near)
     return out
+
+
+def upright_rows(rows: Real, shape: tuple[int, int], blank: float, full: float) -> Real:
+    """Images as rows of pixels from ``blank`` to ``full``, each set upright; the slant that it had
+    is one more column."""
+    images = (rows.reshape(-1, *shape) - blank) / (full - blank)
+    found = slants(images)
+    turned = leaned(images, -found).reshape(len(rows), -1) * (full - blank) + blank
+    return np.hstack([turned, found[:, None]])

@@ -4,7 +4,7 @@ rounds or to none.
 The whole is a `MomentsPlan`, from which a site works out itself how many rounds there are, what
 each adds up, how much noise it has and what it costs. Only what a record adds (a centre, a basis, a
 norm to clip at) depends on earlier rounds, and it can be anything that adds no more than was said.
-No plan has more than `MOST_COLUMNS` and `MOST_CLASSES`, so that a round's sums are 17 MB at most.
+No plan has more than `MOST_COLUMNS` and `MOST_CLASSES`, so that a round's sums are 55 MB at most.
 """
 
 from __future__ import annotations
@@ -49,13 +49,12 @@ class Part:
     @property
     def _rounds(self) -> Rounds:
         """Those to come have the same shares whichever rank is chosen, up to the choice."""
-        whole = self.whole
-        return whole.rounds(whole.most_rank if whole.rank is None else whole.rank)
+        return self.whole.chosen_rounds()
 
     @property
     def names(self) -> tuple[str, ...]:
         """All rounds, in order."""
-        return tuple(one.name for one in self._rounds.rounds)
+        return self._rounds.names
 
     @property
     def before(self) -> tuple[str, ...]:
@@ -71,7 +70,7 @@ class Part:
         whole, asked = self.whole, plan.contribution
         if asked is None:
             return "the plan is not a sum of moments"
-        if asked.frame.directions > whole.width:
+        if asked.frame.directions > asked.frame.seen:
             return "the round looks in more directions than there are columns"
         if whole.rank is None and self.name not in whole.before_rank:
             return f"the round {self.name} needs the rank to be chosen"
@@ -90,9 +89,11 @@ class Part:
         that the site took part in."""
         if known is None:
             return "this site was not in the release's earlier rounds" if self.before else None
-        if replace(known.whole, rank=None) != replace(self.whole, rank=None):
+        if replace(known.whole, rank=None, clusters=None) != replace(
+            self.whole, rank=None, clusters=None
+        ):
             return "this is not the release that was agreed to"
-        if known.whole.rank not in (None, self.whole.rank):
+        if known.whole.rank is not None and known.whole != self.whole:
             return "the release's rank was chosen already"
         if self.before != (*known.before, known.name):
             return "a release's rounds are made once each, in their order"

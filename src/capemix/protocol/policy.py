@@ -14,7 +14,11 @@ from capemix.protocol.part import Part
 from capemix.queries import Relation
 from capemix.synthesizers.names import SynthesizerName
 
-_FEDERATED: Final = (SynthesizerName.MIXING, SynthesizerName.MOMENTS)
+_FEDERATED: Final = (
+    SynthesizerName.MIXING,
+    SynthesizerName.MOMENTS,
+    SynthesizerName.MOMENTS_TEACHER,
+)
 _MOST: Final = 1e9
 """No limit of a policy is larger: it would be none, or a slip."""
 
@@ -107,7 +111,7 @@ class Policy:
         release is judged by the whole release, and its budget by this round and all that follow."""
         if part is None and plan.contribution is not None:
             return "a sum of moments must be proposed as a round, with its release"
-        kind = SynthesizerName.MIXING if part is None else SynthesizerName.MOMENTS
+        kind = SynthesizerName.MIXING if part is None else part.whole.synthesizer
         if kind not in self.synthesizers:
             return f"{kind} is not among the synthesizers that are allowed"
         if part is not None and (reason := part.misfit(plan)) is not None:

@@ -9,7 +9,8 @@ from capemix.errors import InputError
 
 class SynthesizerName(StrEnum):
     MIXING = "mixing"  # DP-CDA: Saha, Tonoy, Imtiaz 2024
-    MOMENTS = "moments"  # a Gaussian for each class, from private sums
+    MOMENTS = "moments"  # Gaussians for each class, from private sums
+    MOMENTS_TEACHER = "moments+teacher"  # images, and labels by a head trained by private sums
     DP_MIX = "dp-mix"  # Lee, Kim, Lee, Suh, Ramchandran 2019
     RANDOM_PROJECTION = "random-projection"  # DPPro: Xu, Ren, Zhang, Qin, Ren 2017
     LOCAL_PERTURBATION = "local-perturbation"  # Agrawal, Srikant 2000
@@ -22,6 +23,11 @@ class SynthesizerName(StrEnum):
             raise InputError(
                 "--synthesizer", "is unknown", value=name, fix=f"use one of {', '.join(cls)}"
             ) from None
+
+    @property
+    def of_moments(self) -> bool:
+        """Whether it asks for sums of moments, one after the other."""
+        return self in (SynthesizerName.MOMENTS, SynthesizerName.MOMENTS_TEACHER)
 
     @property
     def recordwise(self) -> bool:

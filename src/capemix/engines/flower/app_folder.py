@@ -99,8 +99,7 @@ def write_app(folder: Path, config: Mapping[str, str | float | int]) -> None:
 
 def synthesizer_of(plan: Asked) -> SynthesizerName:
     """As a policy calls it."""
-    rounds = isinstance(plan, MomentsPlan)
-    return SynthesizerName.MOMENTS if rounds else SynthesizerName.MIXING
+    return plan.synthesizer if isinstance(plan, MomentsPlan) else SynthesizerName.MIXING
 
 
 def write_federation(folder: Path, plan: Asked, schema: dict[str, Any]) -> list[Path]:

@@ -1,0 +1,55 @@
+"""The rounds of a `MomentsPlan` carried out: noisy sums, what they say, and rows drawn from it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from capemix.data.rows import LabeledRows
+from capemix.guarantee import Guarantee
+from capemix.moments.images import image_rows
+from capemix.moments.tables import drawn_rows, taken_moments
+from capemix.moments.taking import SumOf, Taking
+from capemix.plan.moments import MomentsPlan
+from capemix.randomness.source import SeededSource
+from capemix.release import Release
+
+__all__ = ["SumOf", "drawn_rows", "release_moments"]
+
+
+def release_moments(
+    plan: MomentsPlan,
+    schema_of: LabeledRows,
+    sum_of: SumOf,
+    guarantee: Callable[[MomentsPlan], Guarantee],
+    *,
+    progress: Callable[[int], None] | None = None,
+) -> Release:
+    """Carry out a calibrated plan: one sum after the other, then rows drawn from what they say.
+
+    Of ``schema_of`` only the public schema is read. ``guarantee`` is asked once all sums are in.
+    The chance in the rows comes from the noisy sums: it hides nothing, and whoever has them draws
+    the same rows.
+    """
+    taking = Taking(plan, sum_of, progress)
+    rows: npt.NDArray[np.floating[Any]]
+    soft = None
+    if plan.images is None:
+        found = taken_moments(taking)
+        rows, labels = drawn_rows(taking.plan, found, SeededSource(taking.digest))
+    else:
+        rows, labels, soft = image_rows(taking)
+    return Release(
+        features=rows.astype(np.float32 if schema_of.image_shape else np.float64, copy=False),
+        labels=labels,
+        plan=taking.plan,
+        guarantee=guarantee(taking.plan),
+        feature_names=schema_of.feature_names,
+        label_name=schema_of.label_name,
+        image_shape=schema_of.image_shape,
+        table=plan.table,
+        soft_labels=soft,
+    )

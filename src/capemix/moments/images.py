@@ -1,0 +1,242 @@
+"""Rows that are images: clusters of each class, a teacher's labels; by `synthesizers.images`."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+
+from capemix.moments.taking import Taking
+from capemix.plan.moments import (
+    CENTRE,
+    CENTRES,
+    CLUSTER_SPREADS,
+    CLUSTERS,
+    LABELS,
+    NEAREST,
+    SPREAD,
+    TEXTURE,
+    TIMES,
+    Images,
+)
+from capemix.prepare.frame import Frame
+from capemix.prepare.head import Head, softmax
+from capemix.prepare.images import leaned, smooth_directions
+from capemix.prepare.moments import Moments, Spreads, Squares
+from capemix.prepare.rows import denormalise_rows
+from capemix.prepare.scattering import channels, features_of, scattered
+from capemix.randomness.gaussian import add_gaussian
+from capemix.randomness.source import SeededSource, Source
+from capemix.synthesizers import images as rule
+from capemix.synthesizers.moments import (
+    CLIPPED_AT,
+    cleaned_spread,
+    shrunk_centres,
+    wigner_edge,
+)
+
+Real = npt.NDArray[np.float64]
+Codes = npt.NDArray[np.int64]
+Single = npt.NDArray[np.float32]
+
+SLANT_SCALE: Final = 8.0
+"""Of a slant beside pixels of -1 to 1: so that its variance is near theirs in a large direction."""
+
+SLANT_VARIANCE: Final = 2.0
+"""What is expected of it, so scaled."""
+
+RATE, MOMENTUM = 2.0, 0.9
+"""Of the teacher's steps."""
+
+_CHUNK: Final = 2048
+
+_EVEN: Final = (0.5**0.5, 0.5**0.5)
+_MOSTLY_MEANS: Final = (0.5, 0.75**0.5)
+
+
+def image_rows(taking: Taking) -> tuple[Single, Codes, Single | None]:
+    """Rows of pixels in the data's own units, their labels, and with a teacher soft ones."""
+    plan = taking.plan
+    images = plan.images
+    if images is None:
+        raise ValueError("these are not images")
+    sizes = taking.sizes()
+    records = float(sizes.sum())
+    rank, clusters = rule.tuned_clusters(
+        records,
+        len(sizes),
+        min(plan.most_rank, images.smooth),
+        plan.most_clusters,
+        taking.noise_multiplier(CLUSTER_SPREADS),
+    )
+    taking.choose(rank, clusters)
+    centre = taking.first(CENTRE, taking.frame(), rule.FIRST_AT, apart=False)[0] / records
+    offsets, deviation = taking.first(
+        CENTRES, taking.frame(centre=centre), rule.FIRST_AT, apart=True
+    )
+    centres = centre + shrunk_centres(offsets / sizes[:, None], (deviation / sizes) ** 2)
+    basis, variances = _directions(taking, images, centres, records)
+    texture = _texture(taking, images, centres, records, basis, variances)
+    frame, points, found = _clusters(taking, centres, basis, variances)
+    source = SeededSource(taking.digest)
+    wanted = plan.samples if plan.samples is not None else round(records)
+    counts = np.maximum(1, np.rint(wanted * sizes / records)).astype(np.int64)
+    rows, labels = _drawn(frame, points, found, counts, source)
+    soft = _taught(taking, images, centre, records, rows, labels) if images.teacher else None
+    return _finished(images, frame, rows, texture, source), labels, soft
+
+
+def _directions(taking: Taking, images: Images, centres: Real, records: float) -> tuple[Real, Real]:
+    """The largest directions of the spread within classes, and their variances."""
+    smooth = np.zeros((centres.shape[1], images.smooth))
+    smooth[: taking.plan.width] = smooth_directions(images.shape, images.smooth)
+    frame = taking.frame(centre=centres, basis=smooth)
+    asked = Spreads(frame, taking.clip(SPREAD, frame, CLIPPED_AT), apart=False)
+    spread, deviation = taking.second(SPREAD, asked)
+    edge = wigner_edge(deviation / records, images.smooth)
+    variances, turned = cleaned_spread(spread[0] / records, edge)
+    rank = taking.plan.rank or 1
+    basis, variances = smooth @ turned[:, -rank:], variances[-rank:]
+    if images.upright:
+        slant = np.zeros((centres.shape[1], 1))
+        slant[-1] = SLANT_SCALE
+        basis, variances = np.hstack([basis, slant]), np.append(variances, SLANT_VARIANCE)
+    return basis, variances
+
+
+def _texture(
+    taking: Taking, images: Images, centres: Real, records: float, basis: Real, variances: Real
+) -> Real:
+    frame = taking.frame(centre=centres)
+    asked = Squares(frame, taking.clip(TEXTURE, frame, rule.FIRST_AT))
+    pixels = asked.totals(taking.sum(TEXTURE, asked))[: taking.plan.width] / records
+    kept = basis[: taking.plan.width]
+    return rule.texture_variance(pixels, kept, variances, images.shape)
+
+
+def _clusters(
+    taking: Taking, centres: Real, basis: Real, variances: Real
+) -> tuple[Frame, Real, rule.Clusters]:
+    """The frame of the points, the points, and the clusters about them."""
+    classes, each, r = len(centres), taking.plan.clusters or 1, len(variances)
+    frame = taking.frame(centre=centres, basis=basis)
+    points = np.zeros((classes, each, r))
+    if each > 1:
+        scattered_by = 0.7 * np.sqrt(variances)
+        source = SeededSource(taking.digest)
+        points = scattered_by * _normals(points.shape, source, "points", 0)
+        clip = taking.clip(NEAREST, replace(frame, points=points), CLIPPED_AT)
+        for turn in range(1, TIMES[NEAREST] + 1):
+            asked = Moments(replace(frame, points=points), clip, _EVEN)
+            sums = taking.sum(f"{NEAREST} {turn}", asked)
+            anew = scattered_by * _normals(points.shape, source, "points", turn)
+            points = rule.moved_points(
+                points,
+                asked.counts(sums).reshape(classes, each),
+                asked.totals(sums).reshape(points.shape),
+                anew,
+            )
+    about = replace(frame, points=points, scale=variances**-0.5)
+    clip = taking.clip(CLUSTERS, about, CLIPPED_AT)
+    asked = Moments(about, clip, _MOSTLY_MEANS)
+    sums = taking.sum(CLUSTERS, asked)
+    seconds, deviation = taking.second(CLUSTER_SPREADS, Spreads(about, clip))
+    found = rule.cleaned_clusters(
+        asked.counts(sums).reshape(classes, each),
+        asked.totals(sums).reshape(points.shape),
+        seconds.reshape(classes, each, r, r),
+        taking.deviation(CLUSTERS) * clip / _MOSTLY_MEANS[1],
+        deviation,
+    )
+    return about, points, found
+
+
+def _drawn(
+    frame: Frame, points: Real, found: rule.Clusters, counts: Codes, source: Source
+) -> tuple[Real, Codes]:
+    """Smooth rows as the frame sees them (upright, with their slant), and their labels."""
+    if frame.centre is None or frame.basis is None or frame.scale is None:
+        raise ValueError("clusters are drawn in directions about centres")
+    back = frame.basis.T.copy()
+    if frame.upright is not None:
+        back[-1, -1] = 1.0 / SLANT_SCALE
+    rows = np.empty((int(counts.sum()), frame.seen))
+    start = 0
+    for k, count in enumerate(counts):
+        normals = _normals((int(count), len(back)), source, "normals", k)
+        part = np.cumsum(found.counts[k]) / found.counts[k].sum()
+        cluster = np.searchsorted(part, (np.arange(count) + 0.5) / count).clip(0, len(part) - 1)
+        for j in range(len(part)):
+            mine = cluster == j
+            normals[mine] = found.means[k, j] + normals[mine] @ found.roots[k, j].T
+        normals = normals / frame.scale + points[k][cluster]
+        rows[start : start + count] = frame.centre[k] + normals @ back
+        start += int(count)
+    return rows, np.repeat(np.arange(len(counts)), counts)
+
+
+def _taught(
+    taking: Taking, images: Images, centre: Real, records: float, rows: Real, labels: Codes
+) -> Single:
+    """Soft labels of the smooth rows, by a head that private gradients have trained."""
+    width = taking.plan.width
+    upright = taking.frame(centre=centre)
+    plain = replace(upright, upright=None, centre=centre[:, :width])
+    zeros = np.zeros((features_of(images.shape) + 1, len(taking.plan.classes)))
+    ones = np.ones(channels())
+    head = Head(upright, images.shape, images.smooth, 0.0 * ones, ones, zeros)
+    # The channels' means and deviations are those of the rows drawn, which cost nothing.
+    some = rows[:: max(1, len(rows) // 10_000), :width]
+    blank, full = plain.shades
+    about = np.clip(some, blank, full) - centre[:, :width]
+    found = scattered(head.smoothed(about)).reshape(len(some), channels(), -1)
+    mean = found.mean(axis=(0, 2), dtype=np.float64)
+    deviation = np.maximum(found.std(axis=(0, 2), dtype=np.float64), 1e-6)
+    lattice = taking.lattice(f"{LABELS} 1")
+    weights, speed, averaged = zeros.copy(), zeros.copy(), zeros.copy()
+    steps = TIMES[LABELS]
+    for turn in range(1, steps + 1):
+        head = Head(upright, images.shape, images.smooth, mean, deviation, weights)
+        gradient = head.gradient(taking.sum(f"{LABELS} {turn}", head), lattice) / records
+        speed = MOMENTUM * speed + gradient
+        weights = weights - RATE * speed
+        if turn > steps // 2:
+            averaged += weights / (steps - steps // 2)
+    # The rows are upright already.
+    head = Head(plain, images.shape, images.smooth, mean, deviation, averaged)
+    pixels = np.clip(rows[:, :width], blank, full)
+    denormalise_rows(pixels, taking.plan.normalise)
+    said = softmax(head.logits(head.units(pixels, lattice), lattice))
+    said *= rule.TRUST
+    said[np.arange(len(labels)), labels] += 1.0 - rule.TRUST
+    return said.astype(np.float32)
+
+
+def _finished(images: Images, frame: Frame, rows: Real, texture: Real, source: Source) -> Single:
+    """Rows with texture, leaning again, in the data's own units."""
+    blank, full = frame.shades
+    least, most = rule.TEXTURE
+    out = np.empty((len(rows), frame.columns), dtype=np.float32)
+    uniform = source.stream("strength").words(len(rows)).astype(np.float64) * 2.0**-64
+    strength = least + (most - least) * uniform
+    for start in range(0, len(rows), _CHUNK):
+        some = rows[start : start + _CHUNK]
+        pixels = np.clip(some[:, : frame.columns], blank, full)
+        normals = _normals(pixels.shape, source, "texture", start)
+        pixels += normals * (strength[start : start + _CHUNK, None] * np.sqrt(texture))
+        np.clip(pixels, blank, full, out=pixels)
+        if frame.upright is not None:
+            shades = (pixels.reshape(-1, *images.shape) - blank) / (full - blank)
+            by = np.clip(some[:, -1], -1.0, 1.0)
+            pixels = leaned(shades, by).reshape(len(some), -1) * (full - blank) + blank
+        denormalise_rows(pixels, frame.normalise)
+        out[start : start + _CHUNK] = pixels
+    return out
+
+
+def _normals(shape: tuple[int, ...], source: Source, name: str, turn: int) -> Real:
+    out = np.zeros(shape)
+    add_gaussian(out.reshape(-1), 1.0, source.stream(name, turn))
+    return out

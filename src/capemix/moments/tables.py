@@ -1,0 +1,121 @@
+"""Rows of a table: a Gaussian for each class, by `synthesizers.moments`."""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+from capemix.data.schema import Table
+from capemix.moments.taking import Taking
+from capemix.plan.moments import CENTRE, CENTRES, SPREAD, SPREADS, MomentsPlan
+from capemix.prepare.moments import Spreads
+from capemix.prepare.rows import denormalise_rows, normalise_rows
+from capemix.randomness.gaussian import add_gaussian
+from capemix.randomness.source import Source
+from capemix.synthesizers.moments import (
+    CLIPPED_AT,
+    ClassGaussians,
+    clamped,
+    clamped_rows,
+    cleaned_spread,
+    own_spread,
+    shrunk_centres,
+    tuned_rank,
+    turned,
+    wigner_edge,
+)
+from capemix.synthesizers.tables import frequencies, picked
+
+Real = npt.NDArray[np.float64]
+
+
+def taken_moments(taking: Taking) -> ClassGaussians:
+    sizes = taking.sizes()
+    records, plan = float(sizes.sum()), taking.plan
+    rank = tuned_rank(records, len(plan.classes), plan.most_rank, taking.noise_multiplier(SPREADS))
+    taking.choose(rank)
+    centre = taking.first(CENTRE, taking.frame(), CLIPPED_AT, apart=False)[0][0] / records
+    about = taking.frame(centre=centre[None, :])
+    offsets, deviation = taking.first(CENTRES, about, CLIPPED_AT, apart=True)
+    offsets = shrunk_centres(offsets / sizes[:, None], (deviation / sizes) ** 2)
+    centres = centre + offsets
+    within = taking.frame(centre=centres)
+    asked = Spreads(within, taking.clip(SPREAD, within, CLIPPED_AT), apart=False)
+    spread, deviation = taking.second(SPREAD, asked)
+    edge = wigner_edge(deviation / records, plan.width)
+    variances, directions = cleaned_spread(spread[0] / records, edge)
+    spreads = np.repeat(((directions * variances) @ directions.T)[None], len(sizes), axis=0)
+    if rank:
+        basis, scale = directions[:, -rank:], variances[-rank:] ** -0.5
+        spreads += _own_spreads(taking, centres, sizes, basis, scale)
+    return ClassGaussians(sizes, centres, spreads)
+
+
+def _own_spreads(taking: Taking, centres: Real, sizes: Real, basis: Real, scale: Real) -> Real:
+    """What each class's spread has beyond everybody's, in the largest directions."""
+    rank = len(scale)
+    frame = taking.frame(centre=centres, basis=basis, scale=scale)
+    asked = Spreads(frame, taking.clip(SPREADS, frame, CLIPPED_AT))
+    seconds, deviation = taking.second(SPREADS, asked)
+    # Clipping took the same part of everybody's length: what is left of 1, on average.
+    unit = float(np.trace(seconds.sum(axis=0))) / float(sizes.sum()) / rank
+    unit = max(unit, 1e-6)
+    out = []
+    for second, size in zip(seconds, sizes, strict=True):
+        edge = wigner_edge(deviation / size / unit, rank)
+        own = own_spread(second / size / unit, edge) - np.eye(rank)
+        back = basis / scale
+        out.append(back @ own @ back.T)
+    return np.stack(out)
+
+
+def drawn_rows(
+    plan: MomentsPlan, found: ClassGaussians, source: Source
+) -> tuple[Real, npt.NDArray[np.int64]]:
+    """Rows in the data's own units, with their labels: post-processing."""
+    total = float(found.sizes.sum())
+    wanted = plan.samples if plan.samples is not None else round(total)
+    low, high = _range(plan)
+    rows, labels = [], []
+    for k, size in enumerate(found.sizes):
+        count = max(1, round(wanted * float(size) / total))
+        # Enough to match centre and variances after clamping, though fewer may be kept.
+        normals = np.zeros((max(count, 2_000), plan.width))
+        add_gaussian(normals.reshape(-1), 1.0, source.stream("normals", k))
+        centre, spread = found.centres[k], found.spreads[k]
+        made = (
+            clamped_rows(centre, spread, normals, low, high)
+            if plan.table is None
+            else table_rows(plan.table, centre, spread, normals)
+        )
+        rows.append(made[:count])
+        labels.append(np.full(count, k, dtype=np.int64))
+    together = np.vstack(rows)
+    denormalise_rows(together, plan.normalise)
+    if plan.table is not None:
+        plan.table.restore(together)
+    return together, np.concatenate(labels)
+
+
+def table_rows(table: Table, centre: Real, spread: Real, normals: Real) -> Real:
+    """Rows of one class of a coded table, in normalised units: numbers clamped to [-1, 1], in every
+    block one category."""
+    deviations = turned(spread, normals)
+    rows = np.empty_like(deviations)
+    numbers = np.ones(table.width, dtype=bool)
+    for block in table.blocks:
+        numbers[block] = False
+        rows[:, block] = picked(deviations[:, block], frequencies(centre[block]))
+    variance = np.diag(spread)[numbers]
+    rows[:, numbers] = clamped(centre[numbers], variance, deviations[:, numbers], -1.0, 1.0)
+    return rows
+
+
+def _range(plan: MomentsPlan) -> tuple[Real | float, Real | float]:
+    """The declared or paid range, in normalised units."""
+    how = plan.normalise
+    if how.low is None or how.high is None:
+        return -np.inf, np.inf
+    ends = np.stack([np.broadcast_to(how.low, plan.width), np.broadcast_to(how.high, plan.width)])
+    low, high = normalise_rows(ends, how)
+    return low, high

@@ -1,0 +1,252 @@
+"""Where records are looked at from, and how what is seen of one is kept free of the others.
+
+A record's part in a sum must be a function of that record and of public numbers alone, to the last
+bit: products here are exact, and rows become whole numbers one by one.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from capemix.errors import InputError
+from capemix.prepare.images import upright_rows
+from capemix.prepare.remembered import remembered
+from capemix.prepare.rows import Real, normalise_rows
+from capemix.prepare.steps import ColumnMap, PublicMap
+
+_MOST_NUMBERS: Final = 1 << 24
+"""In an array that a message brings: more would be a slip, or meant ill."""
+
+_CHUNK: Final = 2048
+
+Codes = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True, eq=False)
+class Frame:
+    """A record x of class k, normalised, is seen as
+        v = scale * (basis^T (x - centre_k) - point),
+    where ``centre`` has a row for every class, or one for all; ``basis`` a column for every
+    direction kept (None: all columns as they are); ``points`` as many for every class, classes by
+    points by directions, of which the nearest counts; ``scale`` a factor for each direction.
+
+    ``upright`` is the shape of images that are set upright first, each by its own slant, which
+    becomes one more column.
+    """
+
+    normalise: PublicMap | ColumnMap
+    columns: int
+    classes: int
+    centre: Real | None = None
+    basis: Real | None = None
+    points: Real | None = None
+    scale: Real | None = None
+    upright: tuple[int, int] | None = None
+
+    def __post_init__(self) -> None:
+        whole = type(self.columns) is int and type(self.classes) is int
+        fits = whole and min(self.columns, self.classes) > 0
+        if fits and isinstance(self.normalise, ColumnMap):
+            fits = len(self.normalise.shift) == self.columns
+        if fits and self.upright is not None:
+            fits = math.prod(self.upright) == self.columns
+        d = self.seen
+        if fits and self.centre is not None:
+            fits = self.centre.shape in ((1, d), (self.classes, d))
+        if fits and self.basis is not None:
+            fits = self.basis.ndim == 2 and self.basis.shape[0] == d
+        if fits and self.points is not None:
+            fits = self.points.ndim == 3
+            fits = fits and self.points.shape[::2] == (self.classes, self.directions)
+        if fits and self.scale is not None:
+            fits = self.scale.shape == (self.directions,)
+        if not fits:
+            raise InputError(
+                "a frame",
+                "has parts of different sizes",
+                value=self.columns,
+                fix="propose it again",
+            )
+
+    @property
+    def seen(self) -> int:
+        """Columns after rows are set upright."""
+        return self.columns + (self.upright is not None)
+
+    @property
+    def shades(self) -> tuple[float, float]:
+        """An image's darkest and lightest pixel, normalised."""
+        how = self.normalise
+        if isinstance(how, ColumnMap) or how.low is None or how.high is None:
+            raise InputError(
+                "images", "need one declared range of pixels", fix="give --public-range LO,HI"
+            )
+        return (how.low - how.shift) / how.scale, (how.high - how.shift) / how.scale
+
+    @property
+    def directions(self) -> int:
+        return self.seen if self.basis is None else self.basis.shape[1]
+
+    @property
+    def places(self) -> int:
+        """A class, or where there are points a class's point."""
+        return self.classes * (1 if self.points is None else self.points.shape[1])
+
+    def looks(
+        self, features: npt.NDArray[Any], labels: Codes, step: int
+    ) -> Iterator[tuple[Codes, Real, Codes]]:
+        """Some records at a time: which they are, each one's v, and its place. A record with a
+        label below 0 is left out."""
+        kept = np.flatnonzero(labels >= 0)
+        seen = self._seen_rows(features)
+        turned = None if self.basis is None else self._turned_rows(features, seen, labels)
+        for start in range(0, len(kept), step):
+            piece = kept[start : start + step]
+            own = labels[piece]
+            rows = self._about(seen[piece], own) if turned is None else turned[piece]
+            with np.errstate(over="ignore", invalid="ignore"):
+                places = own
+                if self.points is not None:
+                    places = _nearest(self.points, rows, own)
+                    rows = rows - self.points.reshape(-1, self.directions)[places]
+                if self.scale is not None:
+                    rows = rows * self.scale
+            yield piece, finite_rows(rows), places
+
+    def _seen_rows(self, features: npt.NDArray[Any]) -> npt.NDArray[Any]:
+        """Rows as they are, or set upright: once for all rounds."""
+        shape = self.upright
+        if shape is None:
+            return features
+
+        def made() -> npt.NDArray[np.float32]:
+            out = np.empty((len(features), self.seen), dtype=np.float32)
+            for start in range(0, len(features), _CHUNK):
+                piece = slice(start, start + _CHUNK)
+                rows = finite_rows(normalise_rows(features[piece], self.normalise))
+                out[piece] = upright_rows(rows, shape, *self.shades)
+            return out
+
+        return remembered(features, "upright", repr((shape, self.normalise)).encode(), made)
+
+    def _turned_rows(
+        self, features: npt.NDArray[Any], seen: npt.NDArray[Any], labels: Codes
+    ) -> Real:
+        """Every row about its centre in the basis, which several rounds share."""
+        basis = self.basis
+        if basis is None:
+            raise ValueError("there is no basis to turn to")
+
+        def made() -> Real:
+            out = np.zeros((len(seen), self.directions))
+            for start in range(0, len(seen), _CHUNK):
+                piece = slice(start, start + _CHUNK)
+                with np.errstate(over="ignore", invalid="ignore"):
+                    out[piece] = row_by_row(self._about(seen[piece], labels[piece]), basis)
+            return out
+
+        key = hashlib.sha256(repr((self.upright, self.normalise)).encode())
+        for part in (self.centre, basis, labels):
+            key.update(b"" if part is None else np.ascontiguousarray(part).tobytes())
+        return remembered(features, "turned", key.digest(), made)
+
+    def _about(self, seen: npt.NDArray[Any], labels: Codes) -> Real:
+        if self.upright is None:
+            rows = finite_rows(normalise_rows(seen, self.normalise))
+        else:
+            rows = seen.astype(np.float64)
+        if self.centre is not None:
+            rows -= self.centre[0] if len(self.centre) == 1 else self.centre[labels]
+        return rows
+
+
+def _nearest(points: Real, vectors: Real, labels: Codes) -> Codes:
+    out = np.full(len(labels), -1, dtype=np.int64)
+    for k, own in enumerate(points):
+        mine = labels == k
+        near = (own**2).sum(1) - 2.0 * row_by_row(vectors[mine], own.T)
+        out[mine] = k * len(own) + near.argmin(axis=1)
+    return out
+
+
+_BITS: Final = 20
+
+
+def row_by_row(rows: Real, matrix: Real) -> Real:
+    """rows @ matrix, in which no row's result depends on the others.
+
+    A matrix product in floating point adds in an order that depends on how many rows there are: the
+    last bit of a row would then tell of the others, and truncation makes a lattice unit of it. So
+    both are first rounded to whole numbers of 20 bits, each row by its own largest entry; of up to
+    4096 of them every partial sum is below 2^53, and exact in any order.
+    """
+    if len(matrix) > 4096:
+        raise ValueError(f"a product over {len(matrix)} columns is not exact")
+    by_row = _exponents(np.abs(rows).max(axis=1, initial=0.0))[:, None]
+    by_matrix = _exponents(np.abs(matrix).max(initial=0.0))
+    whole = np.rint(np.ldexp(rows, _BITS - by_row)) @ np.rint(np.ldexp(matrix, _BITS - by_matrix))
+    return np.asarray(np.ldexp(whole, by_row + by_matrix - 2 * _BITS))
+
+
+def _exponents(largest: Any) -> Any:
+    """e with |x| < 2^e."""
+    return np.frexp(largest)[1]
+
+
+def finite_rows(rows: Real) -> Real:
+    """A row that is not finite counts as zeros."""
+    return np.where(np.isfinite(rows).all(axis=1, keepdims=True), rows, 0.0)
+
+
+def whole_scale(most: int, width: int) -> float:
+    """What a vector of norm 1 is multiplied by before it is rounded to whole numbers of norm
+    ``most`` at most: rounding adds up to sqrt(width)/2."""
+    rounded = most - math.sqrt(width) / 2
+    return rounded if rounded >= most / 2 else float(most)
+
+
+def whole_rows(rows: Real, most: int) -> npt.NDArray[np.int16]:
+    """Rows of norm 1 at most as whole numbers of norm ``most`` at most: rounded, or where that
+    could exceed it toward zero; then checked in integers."""
+    scale = whole_scale(most, rows.shape[1])
+    units = np.rint(rows * scale) if scale < most else np.trunc(rows * scale)
+    whole = np.clip(units, -most, most).astype(np.int64)
+    whole[np.einsum("ij,ij->i", whole, whole) > most**2] = 0  # unreachable for rows of norm 1
+    return whole.astype(np.int16)
+
+
+# -- arrays, as messages carry them ---------------------------------------------------------------
+
+
+def array_as_json(values: Real | None) -> dict[str, Any] | None:
+    if values is None:
+        return None
+    data = base64.b64encode(np.ascontiguousarray(values, dtype="<f8").tobytes()).decode()
+    return {"shape": list(values.shape), "f8": data}
+
+
+def array_from_json(found: Any) -> Real | None:
+    """Numbers that are finite and as many as the shape says, or an `InputError`."""
+    if found is None:
+        return None
+    try:
+        shape = tuple(found["shape"])
+        if not all(type(n) is int and n > 0 for n in shape) or math.prod(shape) > _MOST_NUMBERS:
+            raise ValueError("shape")
+        data = base64.b64decode(found["f8"], validate=True)
+        values = np.frombuffer(data, dtype="<f8").reshape(shape).astype(np.float64)
+        if not np.isfinite(values).all():
+            raise ValueError("not finite")
+    except (KeyError, TypeError, ValueError):
+        raise InputError(
+            "a plan's array", "cannot be read back as it was written", fix="propose it again"
+        ) from None
+    return values

@@ -1,0 +1,169 @@
+"""What one image adds to the training of a linear head on its scattering features.
+
+An image x is first smoothed (what is left of it in the smoothest directions about a public centre),
+as the rows are that the head will label; then its features f(x), freed of public channel means and
+deviations, are scaled to norm 1 together with a constant. With weights W the head says
+    p = softmax(LENGTH W^T f(x)),   and the record's gradient is   f(x) (p - e_y)^T,
+of which the second factor is shortened to norm 1 / LENGTH at most and multiplied by it: so that
+    |what a record adds| <= |f(x)| <= 1.
+On the lattice both factors are whole numbers, of norms B1 and B2 at most with B1 B2 no more than
+the sum's lattice norm bound: the sum of products is exact, and never made record by record.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from capemix import kernels
+from capemix.errors import InputError
+from capemix.prepare.frame import Codes, Frame, row_by_row, whole_rows, whole_scale
+from capemix.prepare.images import smooth_directions
+from capemix.prepare.remembered import remembered
+from capemix.prepare.rows import MAX_LATTICE_NORM, Real, clip_rows
+from capemix.prepare.scattering import channels, features_of, scattered
+
+LENGTH: Final = 20.0
+"""Of the features beside the constant 1, as the head sees them: larger learns faster."""
+
+_CHUNK: Final = 2048
+
+Units = npt.NDArray[np.int16]
+
+
+@dataclass(frozen=True, eq=False)
+class Head:
+    """``frame`` has the centre to smooth about, ``smooth`` directions are kept of the images'
+    ``shape``; ``mean`` and ``deviation`` are the channels', ``weights`` features by classes."""
+
+    frame: Frame
+    shape: tuple[int, int]
+    smooth: int
+    mean: Real
+    deviation: Real
+    weights: Real
+    bound: float = field(default=1.0, init=False)
+    groups: int = field(default=1, init=False)
+
+    ARRAYS: ClassVar = ("mean", "deviation", "weights")
+
+    def __post_init__(self) -> None:
+        features = features_of(self.shape) + 1
+        fits = (
+            math.prod(self.shape) == self.frame.columns
+            and self.frame.centre is not None
+            and len(self.frame.centre) == 1
+            and self.frame.basis is None
+            and self.frame.points is None
+            and self.frame.scale is None
+            and 0 < self.smooth <= self.frame.columns
+            and self.mean.shape == self.deviation.shape == (channels(),)
+            and float(self.deviation.min()) > 0
+            and self.weights.shape == (features, self.frame.classes)
+        )
+        if not fits:
+            raise InputError(
+                "a head", "has parts of different sizes", value=self.shape, fix="propose it again"
+            )
+
+    @property
+    def width(self) -> int:
+        return int(self.weights.size)
+
+    def add(
+        self,
+        sums: npt.NDArray[Any],
+        features: npt.NDArray[Any],
+        labels: Codes,
+        lattice: int | None,
+    ) -> None:
+        """Add every record's gradient; a label below 0 drops its record."""
+        key = repr((self.smooth, self.frame.upright, self.frame.normalise, lattice)).encode()
+        for part in (self.frame.centre, self.mean, self.deviation):
+            key += np.asarray(part).tobytes()
+        units = remembered(features, "units", key, lambda: self.units(features, lattice))
+        kept = labels >= 0
+        residuals = self._residuals(units, np.maximum(labels, 0), lattice)
+        residuals[~kept] = 0
+        total = np.zeros(self.weights.shape, dtype=np.int64)
+        kernels.active().outer_sum(units, residuals, total)
+        if lattice is None:
+            sums += total.reshape(1, -1) / MAX_LATTICE_NORM
+        else:
+            sums += total.reshape(1, -1)
+
+    def gradient(self, sums: Real, lattice: int | None) -> Real:
+        """The sum of shortened gradients that noisy sums say, features by classes."""
+        most, second = _norms(lattice, *self.weights.shape)
+        scale = whole_scale(most, len(self.weights)) * whole_scale(second, self.frame.classes)
+        unit = (MAX_LATTICE_NORM if lattice is None else lattice) / scale
+        return np.asarray(sums.reshape(self.weights.shape) * unit)
+
+    def units(self, rows: npt.NDArray[Any], lattice: int | None) -> Units:
+        """f of every row of pixels, as whole numbers: what the head is trained on, and labels."""
+        most, _ = _norms(lattice, *self.weights.shape)
+        out = np.empty((len(rows), len(self.weights)), dtype=np.int16)
+        for piece, about, _ in self.frame.looks(rows, np.zeros(len(rows), dtype=np.int64), _CHUNK):
+            out[piece] = whole_rows(self._features(self.smoothed(about)), most)
+        return out
+
+    def smoothed(self, about: Real) -> npt.NDArray[np.float32]:
+        """Images of 0 to 1, of rows about the centre: without their finer detail."""
+        pixels = self.frame.columns
+        basis = smooth_directions(self.shape, self.smooth)
+        blank, full = self.frame.shades
+        centre = self.frame.centre
+        if centre is None:
+            raise ValueError("a head has a centre")
+        kept = row_by_row(row_by_row(about[:, :pixels], basis), basis.T) + centre[0, :pixels]
+        images = np.clip((kept - blank) / (full - blank), 0.0, 1.0)
+        return images.reshape(-1, *self.shape).astype(np.float32)
+
+    def _features(self, images: npt.NDArray[np.float32]) -> Real:
+        found = scattered(images).astype(np.float64).reshape(len(images), channels(), -1)
+        found -= self.mean[None, :, None]
+        found /= self.deviation[None, :, None]
+        rows = clip_rows(found.reshape(len(images), -1), 1.0)
+        constant = np.full((len(rows), 1), 1.0 / LENGTH)
+        return clip_rows(np.hstack([rows, constant]), 1.0)
+
+    def logits(self, units: Units, lattice: int | None) -> Real:
+        """Of features by `units`."""
+        most, _ = _norms(lattice, *self.weights.shape)
+        weights = self.weights * (LENGTH / whole_scale(most, len(self.weights)))
+        out = np.empty((len(units), self.frame.classes), dtype=np.float32)
+        kernels.active().products(units, weights.astype(np.float32), out)
+        return out.astype(np.float64)
+
+    def _residuals(self, units: Units, labels: Codes, lattice: int | None) -> Units:
+        _, second = _norms(lattice, *self.weights.shape)
+        residuals = softmax(self.logits(units, lattice))
+        residuals[np.arange(len(labels)), labels] -= 1.0
+        return whole_rows(clip_rows(residuals * LENGTH, 1.0), second)
+
+
+def softmax(logits: Real) -> Real:
+    """By single operations, entry by entry: a library's exp may differ in the last bit with an
+    entry's place in memory, which would tell of other records."""
+    below = np.maximum(logits - logits.max(axis=1, keepdims=True), -700.0)
+    halvings = np.rint(below / math.log(2.0))
+    rest = below - halvings * math.log(2.0)
+    powers = np.ones_like(rest)
+    for order in range(14, 0, -1):  # Horner's rule for the series of exp, |rest| < 0.35
+        powers = 1.0 + powers * rest / order
+    powers = np.ldexp(powers, halvings.astype(np.int32))
+    total = powers[:, 0].copy()
+    for k in range(1, powers.shape[1]):
+        total += powers[:, k]
+    return np.asarray(powers / total[:, None])
+
+
+def _norms(lattice: int | None, features: int, classes: int) -> tuple[int, int]:
+    """B1 and B2, so that rounding costs either factor the same part of its length."""
+    whole = MAX_LATTICE_NORM if lattice is None else lattice
+    second = max(1, math.isqrt(math.floor(whole * math.sqrt(classes / features))))
+    return whole // second, second
