@@ -7,6 +7,7 @@ from typing import Final
 
 import numpy as np
 import numpy.typing as npt
+from scipy import linalg
 
 from capemix.moments.taking import Taking
 from capemix.plan.moments import (
@@ -32,6 +33,7 @@ from capemix.randomness.source import SeededSource, Source
 from capemix.synthesizers import images as rule
 from capemix.synthesizers.moments import (
     CLIPPED_AT,
+    apportioned,
     cleaned_spread,
     shrunk_centres,
     wigner_edge,
@@ -47,8 +49,9 @@ SLANT_SCALE: Final = 8.0
 SLANT_VARIANCE: Final = 2.0
 """What is expected of it, so scaled."""
 
-RATE, MOMENTUM = 2.0, 0.9
-"""Of the teacher's steps."""
+RATE, MOMENTUM, RIDGE = 0.03, 0.5, 2.3
+"""Of the teacher's steps; what is added to the curvature is as many times the noise over the
+records."""
 
 _CHUNK: Final = 2048
 
@@ -82,8 +85,7 @@ def image_rows(taking: Taking) -> tuple[Single, Codes, Single | None]:
     frame, points, found = _clusters(taking, centres, basis, variances)
     source = SeededSource(taking.digest)
     wanted = plan.samples if plan.samples is not None else round(records)
-    counts = np.maximum(1, np.rint(wanted * sizes / records)).astype(np.int64)
-    rows, labels = _drawn(frame, points, found, counts, source)
+    rows, labels = _drawn(frame, points, found, apportioned(wanted, sizes), source)
     soft = _taught(taking, images, centre, records, rows, labels) if images.teacher else None
     return _finished(images, frame, rows, texture, source), labels, soft
 
@@ -187,20 +189,26 @@ def _taught(
     zeros = np.zeros((features_of(images.shape) + 1, len(taking.plan.classes)))
     ones = np.ones(channels())
     head = Head(upright, images.shape, images.smooth, 0.0 * ones, ones, zeros)
-    # The channels' means and deviations are those of the rows drawn, which cost nothing.
-    some = rows[:: max(1, len(rows) // 10_000), :width]
+    # The channels' means and deviations are those of the rows drawn, and so is the curvature of
+    # what is minimised: they cost nothing.
+    some = rows[:: max(1, len(rows) // 6_000), :width]
     blank, full = plain.shades
     about = np.clip(some, blank, full) - centre[:, :width]
     found = scattered(head.smoothed(about)).reshape(len(some), channels(), -1)
     mean = found.mean(axis=(0, 2), dtype=np.float64)
     deviation = np.maximum(found.std(axis=(0, 2), dtype=np.float64), 1e-6)
     lattice = taking.lattice(f"{LABELS} 1")
+    pixels = np.clip(some, blank, full)
+    denormalise_rows(pixels, taking.plan.normalise)
+    ridge = RIDGE * max(taking.noise_multiplier(f"{LABELS} 1"), 1e-3) / records
+    head = Head(plain, images.shape, images.smooth, mean, deviation, zeros)
+    newton = head.curvature(head.units(pixels, lattice), lattice, ridge)
     weights, speed, averaged = zeros.copy(), zeros.copy(), zeros.copy()
     steps = TIMES[LABELS]
     for turn in range(1, steps + 1):
         head = Head(upright, images.shape, images.smooth, mean, deviation, weights)
         gradient = head.gradient(taking.sum(f"{LABELS} {turn}", head), lattice) / records
-        speed = MOMENTUM * speed + gradient
+        speed = MOMENTUM * speed + linalg.cho_solve(newton, gradient, check_finite=False)
         weights = weights - RATE * speed
         if turn > steps // 2:
             averaged += weights / (steps - steps // 2)

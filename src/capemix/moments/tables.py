@@ -15,6 +15,7 @@ from capemix.randomness.source import Source
 from capemix.synthesizers.moments import (
     CLIPPED_AT,
     ClassGaussians,
+    apportioned,
     clamped,
     clamped_rows,
     cleaned_spread,
@@ -77,8 +78,7 @@ def drawn_rows(
     wanted = plan.samples if plan.samples is not None else round(total)
     low, high = _range(plan)
     rows, labels = [], []
-    for k, size in enumerate(found.sizes):
-        count = max(1, round(wanted * float(size) / total))
+    for k, count in enumerate(apportioned(wanted, found.sizes).tolist()):
         # Enough to match centre and variances after clamping, though fewer may be kept.
         normals = np.zeros((max(count, 2_000), plan.width))
         add_gaussian(normals.reshape(-1), 1.0, source.stream("normals", k))

@@ -79,7 +79,7 @@ IMAGE_SHARES: Final = {
 
 NORM_SHARE: Final = 0.05
 
-TIMES: Final = {NEAREST: 4, LABELS: 120}
+TIMES: Final = {NEAREST: 4, LABELS: 30}
 """How often points are moved, and the teacher's weights."""
 
 SMOOTH: Final = 160

@@ -18,6 +18,7 @@ from typing import Any, ClassVar, Final
 
 import numpy as np
 import numpy.typing as npt
+from scipy import linalg
 
 from capemix import kernels
 from capemix.errors import InputError
@@ -108,7 +109,7 @@ class Head:
         most, _ = _norms(lattice, *self.weights.shape)
         out = np.empty((len(rows), len(self.weights)), dtype=np.int16)
         for piece, about, _ in self.frame.looks(rows, np.zeros(len(rows), dtype=np.int64), _CHUNK):
-            out[piece] = whole_rows(self._features(self.smoothed(about)), most)
+            out[piece] = self._units(self.smoothed(about), most)
         return out
 
     def smoothed(self, about: Real) -> npt.NDArray[np.float32]:
@@ -123,13 +124,29 @@ class Head:
         images = np.clip((kept - blank) / (full - blank), 0.0, 1.0)
         return images.reshape(-1, *self.shape).astype(np.float32)
 
-    def _features(self, images: npt.NDArray[np.float32]) -> Real:
-        found = scattered(images).astype(np.float64).reshape(len(images), channels(), -1)
-        found -= self.mean[None, :, None]
-        found /= self.deviation[None, :, None]
-        rows = clip_rows(found.reshape(len(images), -1), 1.0)
-        constant = np.full((len(rows), 1), 1.0 / LENGTH)
-        return clip_rows(np.hstack([rows, constant]), 1.0)
+    def _units(self, images: npt.NDArray[np.float32], most: int) -> Units:
+        found = scattered(images).reshape(len(images), channels(), -1)
+        found -= self.mean.astype(np.float32)[None, :, None]
+        found /= self.deviation.astype(np.float32)[None, :, None]
+        rows = found.reshape(len(images), -1)
+        scale = whole_scale(most, rows.shape[1] + 1) / math.hypot(1.0, 1.0 / LENGTH)
+        rows *= (scale / np.maximum(np.sqrt(np.einsum("ij,ij->i", rows, rows)), 1e-6))[:, None]
+        np.rint(rows, out=rows)
+        units = np.empty((len(rows), rows.shape[1] + 1), dtype=np.int16)
+        units[:, :-1] = rows
+        units[:, -1] = math.floor(scale / LENGTH)
+        lengths = np.einsum("ij,ij->i", units, units, dtype=np.int64)
+        units[lengths > most**2] = 0  # a row over its bound must not count
+        return units
+
+    def curvature(self, units: Units, lattice: int | None, ridge: float) -> tuple[Any, bool]:
+        """The mean of f f^T over some rows, and ``ridge``, as a Cholesky factor to solve with: up
+        to a factor it bounds the loss's second derivative (Boehning 1992)."""
+        most, _ = _norms(lattice, *self.weights.shape)
+        rows = units.astype(np.float32) / np.float32(whole_scale(most, len(self.weights)))
+        second = (rows.T @ rows).astype(np.float64) / max(len(rows), 1)
+        second[np.diag_indices(len(second))] += ridge
+        return linalg.cho_factor(second, overwrite_a=True, check_finite=False)
 
     def logits(self, units: Units, lattice: int | None) -> Real:
         """Of features by `units`."""

@@ -38,6 +38,16 @@ class ClassGaussians:
         return f"ClassGaussians(classes={len(self.sizes)}, columns={self.centres.shape[1]})"
 
 
+def apportioned(total: int, sizes: Real) -> npt.NDArray[np.int64]:
+    """``total`` rows over classes in proportion to their sizes, by largest remainders; none gets
+    less than one."""
+    exact = max(total - len(sizes), 0) * np.maximum(sizes, 0.0) / max(float(sizes.sum()), 1e-300)
+    counts = np.floor(exact).astype(np.int64)
+    behind = np.argsort(counts - exact, kind="stable")[: max(total - len(sizes), 0) - counts.sum()]
+    counts[behind] += 1
+    return np.asarray(counts + 1)
+
+
 def tuned_rank(records: float, classes: int, columns: int, noise_multiplier: float) -> int:
     """How many directions of a class's own spread stand out of their noise; 0 if fewer than 4.
 
