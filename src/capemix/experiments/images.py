@@ -99,8 +99,9 @@ def ablation_cells(seeds: int) -> list[Cell]:
 KINDS: Final = {"main": main_cells, "sites": site_cells, "ablation": ablation_cells}
 
 
-def released(cell: Cell, folder: str) -> tuple[str, int, int, float]:
-    """Make a release of a cell and leave its rows in ``folder``: runs in a process of its own."""
+def released(cell: Cell, folder: str, most: int = ROWS) -> tuple[str, int, int, float]:
+    """Make a release of a cell, of ``most`` records at most, and leave its rows in ``folder``: runs
+    in a process of its own."""
     from capemix.api import release_of
     from capemix.data import load_dataset, partition
     from capemix.data.registry import dataset_info
@@ -110,6 +111,7 @@ def released(cell: Cell, folder: str) -> tuple[str, int, int, float]:
     train, _ = load_dataset(cell.dataset)
     if cell.tested_on == "validation":
         train = train.take(np.arange(len(train)) < len(train) - VALIDATION)
+    train = train.take(np.arange(len(train)) < most)
     # A test seed makes runs repeatable; the law of the noise is the same.
     source = SeededSource(cell.seed)
     sites = (
@@ -128,7 +130,7 @@ def released(cell: Cell, folder: str) -> tuple[str, int, int, float]:
             synthesizer="moments" if cell.off == "teacher" else "moments+teacher",
             normalise=PublicMap.of_range(*info.value_range),
             upright=info.handwriting and cell.off != "upright",
-            samples=ROWS,
+            samples=most,
             scheme="central" if cell.sites == 1 else "cape",
             source=source,
         )
@@ -181,6 +183,8 @@ def run(
     left = len(todo)
     with tempfile.TemporaryDirectory(prefix="capemix-images-") as folder:
         pool = ProcessPoolExecutor(processes, mp_context=spawn)
+        # Kernels are compiled once, and then found by all processes.
+        pool.submit(released, Cell("mnist", 10.0, 0, sites=2), folder, 400).result()
         jobs: dict[Future[Any], Cell] = {pool.submit(released, one, folder): one for one in todo}
         try:
             for job in as_completed(jobs, timeout=max(1.0, until - time.monotonic())):
@@ -194,8 +198,9 @@ def run(
         except TimeoutError:
             print("out of time", flush=True)
         finally:
+            running = list((pool._processes or {}).values())
             pool.shutdown(wait=False, cancel_futures=True)
-            for process in list(pool._processes.values()):
+            for process in running:
                 process.kill()
     return left
 
