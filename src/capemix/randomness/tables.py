@@ -35,6 +35,7 @@ _CHUNK: Final = 1 << 19  # words at a time: every call hands the interpreter loc
 _FIXED: Final = 320  # bits after the point while weights are computed
 _TOTAL: Final = 128  # probabilities are multiples of 2^-128
 _TAIL_BITS: Final = 115
+_LAWS: Final = 16  # kept: a release of moments has nine rounds, each with a law of its own
 _DECIMAL = Context(prec=130)
 
 
@@ -191,13 +192,13 @@ def _mirrored(half: Sequence[int]) -> IntegerLaw:
     return _alias_table(-reach, [*half[:0:-1], *half])
 
 
-@lru_cache(maxsize=8)
+@lru_cache(maxsize=_LAWS)
 def discrete_gaussian(sigma: float) -> IntegerLaw:
     """P(x) proportional to exp(-x^2 / 2 sigma^2) on the integers."""
     return _mirrored(_half_gaussian(sigma))
 
 
-@lru_cache(maxsize=8)
+@lru_cache(maxsize=_LAWS)
 def rounded_gaussian(sigma: float) -> IntegerLaw:
     """round(N(0, sigma^2)): the mass of N(0, sigma^2) on [x - 1/2, x + 1/2].
 
