@@ -23,18 +23,27 @@ from capemix.accounting import mint
 from capemix.accounting.gaussian import gaussian_epsilon
 from capemix.audit import bounds
 from capemix.audit.canary import Change, two_worlds
-from capemix.audit.configurations import paper_settings, small_plan, sound_settings
+from capemix.audit.configurations import SETTINGS, paper_settings, small_plan, sound_settings
 from capemix.audit.looks import LookSetting, all_looks, score_looks
 from capemix.audit.many import audit_all, sound_tasks, with_power, write_table
-from capemix.audit.measure import Measured, audit, log_ratio, measure, score_runs
+from capemix.audit.measure import Measured, Scores, audit, log_ratio, measure, score_runs
 from capemix.audit.power import Pair, would_catch
+from capemix.audit.rounds import (
+    RoundSetting,
+    added,
+    carried_out,
+    corners,
+    moments_setting,
+    score_rounds,
+)
 from capemix.audit.settings import Lost, Setting, View
 from capemix.audit.views import Observer
 from capemix.data import LabeledRows
 from capemix.errors import InputError
 from capemix.mix.select import select
 from capemix.pipeline import SourceDraws
-from capemix.plan import Plan, make_plan
+from capemix.plan import MomentsPlan, Plan, make_plan
+from capemix.plan.moments import CENTRES, make_moments_plan
 from capemix.plan.rounds import Rounds
 from capemix.prepare import rows as prepare_rows_module
 from capemix.prepare.steps import SiteZScore
@@ -219,11 +228,13 @@ def test_canaries_come_too_long_and_are_clipped() -> None:
 
 
 def test_twenty_settings_stay_below_their_claims() -> None:
-    """A few runs of each, the looks included; docs/audit/sound.csv has thousands."""
+    """A few runs of each, looks and rounds included; docs/audit/sound.csv has thousands."""
     settings = sound_settings()
-    assert len(settings) >= 20
-    assert sum(isinstance(setting, LookSetting) for setting in settings) == 2
-    assert [one.name for one in sound_settings(21)] == [one.name for one in settings[:21]]
+    assert len(settings) == SETTINGS >= 20
+    for kind in (LookSetting, RoundSetting):
+        assert sum(isinstance(setting, kind) for setting in settings) == 2
+    for count in (21, 23):
+        assert [one.name for one in sound_settings(count)] == [one.name for one in settings[:count]]
     for found in audit_all(sound_tasks(settings, 100), seed=4, workers=1):
         assert found.epsilon <= found.claimed, found.setting.name
         assert found.epsilon_ratio <= found.claimed, found.setting.name
@@ -390,24 +401,25 @@ def looked(setting: LookSetting) -> Measured:
     return measure(setting, scores, confidence=0.99)
 
 
+def p_value(scores: Scores, multiplier: float) -> float:
+    """Of the log ratios, if the two worlds are a Gaussian of this multiplier apart."""
+    shift = 1 / (2 * multiplier**2)
+    pooled = np.concatenate([scores.without + shift, scores.with_ - shift])[:, 0]
+    return min(
+        float(stats.kstest(multiplier * pooled, "norm").pvalue),
+        variance_p_value(multiplier * pooled),
+    )
+
+
 def test_nothing_is_caught_where_nothing_is_wrong_with_the_looks() -> None:
     """A canary adds as much as a record may to every look, whatever was found before: log ratios
     are normal, of mean -+ 1/(2 m^2) and variance 1/m^2, and not of a multiplier a tenth off."""
     setting = tight_looks()
     scores = score_looks(setting, 1200, source=SeededSource(3))
     m = sum(plan.noise_multiplier**-2 for plan in setting.looks.plans.values()) ** -0.5
-
-    def p_value(multiplier: float) -> float:
-        shift = 1 / (2 * multiplier**2)
-        pooled = np.concatenate([scores.without + shift, scores.with_ - shift])[:, 0]
-        return min(
-            float(stats.kstest(multiplier * pooled, "norm").pvalue),
-            variance_p_value(multiplier * pooled),
-        )
-
-    assert p_value(m) > 1e-4
-    assert p_value(1.1 * m) < 1e-4
-    assert p_value(m / 1.1) < 1e-4
+    assert p_value(scores, m) > 1e-4
+    assert p_value(scores, 1.1 * m) < 1e-4
+    assert p_value(scores, m / 1.1) < 1e-4
     found = measure(setting, scores, confidence=0.99)
     assert setting.epsilon == pytest.approx(gaussian_epsilon(m, 0.5), rel=1e-3)
     assert found.claimed / 4 < found.epsilon < found.claimed
@@ -436,6 +448,73 @@ def test_a_look_that_is_not_charged_is_caught(monkeypatch: pytest.MonkeyPatch) -
 
     monkeypatch.setattr(Rounds, "noised", lambda self, *_: but_ranges(self))
     assert looked(tight_looks()).violated
+
+
+# -- rounds ----------------------------------------------------------------------------------------
+
+
+class RoundedMoments(MomentsPlan):
+    def rounds(self, rank: int, clusters: int = 1) -> Rounds:
+        return Rounded(**vars(super().rounds(rank, clusters)))
+
+
+def tight_rounds() -> RoundSetting:
+    """Six rounds where a small excess shows, as in `tight_looks`."""
+    plan = make_moments_plan(width=1, classes=(0,), class_sizes=(12,), samples=1, delta=0.6)
+    rounded = RoundedMoments(**{**vars(plan), "multiplier": 0.5})
+    return RoundSetting("tight", rounded, corners(plan))
+
+
+@pytest.mark.parametrize("who", [{"scheme": "central"}, {"scheme": "cape", "sites": 3}])
+def test_a_canary_shows_in_every_round_and_by_no_more_than_is_accounted(
+    who: dict[str, Any],
+) -> None:
+    """Nine rounds, each planned by what was found before. Log ratios are those of one Gaussian, and
+    not of a multiplier a third off; it is the accounted one but for what is lost in truncation. A
+    colluding site's part is taken off."""
+    setting = moments_setting("rounds", 2.0, 1e-2, **who)
+    seen = carried_out(setting, 1, SeededSource(3))
+    assert [one.name for one in seen] == list(setting.plan.chosen_rounds().plans)
+    assert setting.honest == (1 if who["scheme"] == "central" else 2)
+
+    def moved(plan: Plan) -> float:
+        """What the canary adds to a round, over the most that a record may."""
+        without, with_ = (added(plan, sites[: setting.honest]) for sites in setting.worlds)
+        return float(np.linalg.norm(with_ - without)) / (plan.lattice_norm_bound or 0)
+
+    moves = [moved(one.plan) for one in seen]
+    assert 0.75 < min(moves) <= max(moves) <= 1.0
+    parts = [one.plan.noised_sum().view_multipliers["public"] / moved(one.plan) for one in seen]
+    m = sum(part**-2 for part in parts) ** -0.5
+    assert setting.plan.multiplier is not None
+    assert setting.plan.multiplier <= m < 1.1 * setting.plan.multiplier
+    scores = score_rounds(setting, 200, source=SeededSource(3))
+    assert p_value(scores, m) > 1e-4
+    assert p_value(scores, 1.3 * m) < 1e-4
+    assert p_value(scores, m / 1.3) < 1e-4
+
+
+def test_a_round_with_half_of_its_noise_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    setting = tight_rounds()
+    assert setting.epsilon == pytest.approx(gaussian_epsilon(0.5, 0.6), rel=1e-3)
+    assert not rounds_audited(setting).violated
+    planned = setting.plan.rounds(0).plan(CENTRES).site_deviation
+    made = SourceDraws.__init__
+
+    def too_small(self: SourceDraws, plan: Plan, source: Any) -> None:
+        made(self, plan, source)
+        if plan.site_deviation == planned:
+            self._deviation /= 2
+
+    monkeypatch.setattr(SourceDraws, "__init__", too_small)
+    found = rounds_audited(setting)
+    assert found.violated
+    assert found.attack == CENTRES
+
+
+def rounds_audited(setting: RoundSetting) -> Measured:
+    scores = score_rounds(setting, 500, source=SeededSource(11))
+    return measure(setting, scores, confidence=0.99)
 
 
 # -- the paper's accounting, at a size that a test can afford --------------------------------------

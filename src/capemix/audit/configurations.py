@@ -7,10 +7,13 @@ from typing import Any, Final
 
 from capemix.audit.canary import Change
 from capemix.audit.looks import LookSetting, all_looks
+from capemix.audit.rounds import RoundSetting, moments_setting
 from capemix.audit.settings import Lost, Setting, View
 from capemix.plan import Plan, make_plan
 from capemix.prepare.steps import SiteZScore
 from capemix.queries import Relation
+
+AnySetting = Setting | LookSetting | RoundSetting
 
 
 def small_plan(
@@ -80,8 +83,13 @@ _LOOKS: Final = (
     ("looks, replaced", 4.0, 1e-2, Relation.REPLACE_ONE),
 )
 
+_ROUNDS: Final = (
+    ("moments", 2.0, 1e-2, _CENTRAL),
+    ("moments, three sites", 2.0, 1e-2, {**_RING, "sites": 3}),
+)
 
-def sound_settings(count: int | None = None) -> list[Setting | LookSetting]:
+
+def sound_settings(count: int | None = None) -> list[AnySetting]:
     """The first ``count`` of them, or all."""
     plans = [
         Setting(
@@ -97,10 +105,15 @@ def sound_settings(count: int | None = None) -> list[Setting | LookSetting]:
         LookSetting(f"{name}, {View.PUBLIC}", all_looks(epsilon, delta, relation))
         for name, epsilon, delta, relation in _LOOKS[:left]
     ]
-    return [*plans, *looks]
+    left = None if left is None else max(0, left - len(_LOOKS))
+    rounds = [
+        moments_setting(f"{name}, {View.PUBLIC}", epsilon, delta, **who)
+        for name, epsilon, delta, who in _ROUNDS[:left]
+    ]
+    return [*plans, *looks, *rounds]
 
 
-SETTINGS: Final = len(_SOUND) + len(_LOOKS)
+SETTINGS: Final = len(_SOUND) + len(_LOOKS) + len(_ROUNDS)
 
 
 # -- the paper's own accounting ------------------------------------------------------------------

@@ -2,13 +2,11 @@
 
 There is no other record, so that nothing but noise surrounds the canary. Its value is larger than
 any range that is looked for, so that it lies at the end of whichever is found and adds to every
-look as much as a record may. What it adds to a look depends on what was found before; the observer
-knows that, and scores each look given the ones before.
+look as much as a record may.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Final
@@ -16,6 +14,7 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
+from capemix.audit import sums
 from capemix.audit.measure import Scores
 from capemix.audit.settings import View
 from capemix.data.rows import LabeledRows
@@ -23,7 +22,7 @@ from capemix.federation import Federation, Scheme
 from capemix.looks import EXPONENTS, Looks, Seen, plan_looks
 from capemix.pipeline import prepare_to_mix
 from capemix.queries import Relation
-from capemix.randomness.source import Source, SystemSource
+from capemix.randomness.source import Source
 
 Real = npt.NDArray[np.float64]
 
@@ -64,54 +63,22 @@ class LookSetting:
 
     def describe(self) -> dict[str, object]:
         plan = next(iter(self.looks.plans.values()))
-        return {
-            "name": self.name,
-            "scheme": str(plan.federation.scheme),
-            "view": str(self.view),
-            "selection": str(plan.mixing.selection),
-            "relation": str(self.looks.rounds.relation),
-            "accountant": str(plan.accountant),
-            "law": str(plan.law),
-            "mixture": 1,
-            "draws": len(self.looks.plans),
-            "rate": 1.0,
-            "sites": plan.federation.sites,
-            "colluding": plan.federation.colluding,
-            "missing": plan.federation.dropouts,
-            "delta": self.delta,
-        }
+        return sums.describe_sums(self.name, self.view, plan, len(self.looks.plans))
 
 
-def score_looks(
-    setting: LookSetting,
-    runs: int,
-    *,
-    without: int | None = None,
-    source: Source | None = None,
-    progress: Callable[[int], None] | None = None,
-) -> Scores:
-    """Log ratios of runs without the canary and of ``runs`` with it."""
-    source = SystemSource() if source is None else source
-    out, in_ = setting.worlds
+def score_looks(setting: LookSetting, runs: int, *, source: Source | None = None) -> Scores:
+    """Log ratios of ``runs`` runs without the canary and of as many with it."""
+    worlds = setting.worlds
 
-    def score(world: int, run: int) -> float:
-        rows = (out, in_)[world]
-        _, seen = setting.looks.carried_out([rows], source.child("run", world, run))
-        if progress is not None:
-            progress(1)
-        return sum(log_ratio(setting.looks, look, out, in_) for look in seen)
+    def score(world: int, source: Source) -> list[float]:
+        _, seen = setting.looks.carried_out([worlds[world]], source)
+        return [sum(log_ratio(setting.looks, look, *worlds) for look in seen)]
 
-    counts = (runs if without is None else without, runs)
-    scores = [
-        np.array([[score(world, run)] for run in range(count)])
-        for world, count in enumerate(counts)
-    ]
-    return Scores(("looks",), *scores)
+    return sums.score_sums(("looks",), score, runs, source)
 
 
 def log_ratio(looks: Looks, seen: Seen, out: LabeledRows, in_: LabeledRows) -> float:
-    """Of one noisy sum, given what was found before: ((x - a)(b - a) - |b - a|^2/2) / deviation^2,
-    where a and b are the sums of the two worlds, in lattice units."""
+    """Of one look, given what was found before."""
     plan = looks.plans[seen.name]
     unit = plan.mixing.divisor * plan.query.lattice_scale
 
@@ -122,10 +89,7 @@ def log_ratio(looks: Looks, seen: Seen, out: LabeledRows, in_: LabeledRows) -> f
         prepared = prepare_to_mix(plan, added, np.zeros(len(rows), dtype=np.int64))
         return np.asarray(prepared.by_class[0].sum(axis=0, dtype=np.float64))
 
-    base = total(out)
-    move = total(in_) - base
-    offset = seen.noisy * unit - base
-    return float((offset @ move - move @ move / 2) / plan.site_deviation**2)
+    return sums.log_ratio(seen.noisy * unit, total(out), total(in_), plan.site_deviation)
 
 
 def _rows(values: list[float], label: int) -> LabeledRows:

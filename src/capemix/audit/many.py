@@ -12,13 +12,16 @@ from multiprocessing import get_context
 from pathlib import Path
 from typing import Final
 
+from capemix.audit.configurations import AnySetting
 from capemix.audit.looks import LookSetting, score_looks
 from capemix.audit.measure import CONFIDENCE, Measured, audit, measure
 from capemix.audit.power import Pair, would_catch
+from capemix.audit.rounds import RoundSetting, score_rounds
 from capemix.audit.settings import Lost, Setting
 from capemix.randomness.source import SeededSource
 
 _LOOKS_SIZE: Final = 4000.0
+_ROUNDS_SIZE: Final = 15_000.0
 
 
 @dataclass(frozen=True)
@@ -26,7 +29,7 @@ class Task:
     """A setting with the number of its runs: with the canary, and without. ``power``: what such an
     audit would have caught is worked out, too."""
 
-    setting: Setting | LookSetting
+    setting: AnySetting
     runs: int
     without: int | None = None
     power: bool = False
@@ -37,6 +40,8 @@ class Task:
         setting = self.setting
         if isinstance(setting, LookSetting):
             return 2 * self.runs * _LOOKS_SIZE
+        if isinstance(setting, RoundSetting):
+            return 2 * self.runs * _ROUNDS_SIZE * setting.plan.federation.sites
         sites = setting.plan.federation.sites
         uploads = sites if setting.view == "public" else setting.honest
         masks = sites if setting.plan.federation.masked else 1
@@ -45,12 +50,15 @@ class Task:
         return runs * uploads * (300 + draws + masks * setting.plan.mixing.samples[0] / 4)
 
 
-def sound_tasks(settings: Sequence[Setting | LookSetting], runs: int) -> list[Task]:
+def sound_tasks(settings: Sequence[AnySetting], runs: int) -> list[Task]:
     """``runs`` of a single curator; with S sites a run costs S times as much, so fewer, and looks
-    are four runs each."""
+    and rounds are several runs each."""
 
-    def fewer(setting: Setting | LookSetting) -> int:
-        return 4 if isinstance(setting, LookSetting) else min(5, setting.plan.federation.sites)
+    def fewer(setting: AnySetting) -> int:
+        if isinstance(setting, LookSetting):
+            return 4
+        sites = setting.plan.federation.sites
+        return 4 * min(2, sites) if isinstance(setting, RoundSetting) else min(5, sites)
 
     return [Task(setting, max(20, runs // fewer(setting))) for setting in settings]
 
@@ -112,6 +120,8 @@ def _one(task: Task, seed: int | None, number: int, confidence: float) -> Measur
     setting, runs = task.setting, task.runs
     if isinstance(setting, LookSetting):
         return measure(setting, score_looks(setting, runs, source=source), confidence=confidence)
+    if isinstance(setting, RoundSetting):
+        return measure(setting, score_rounds(setting, runs, source=source), confidence=confidence)
     found = audit(setting, runs, without=task.without, source=source, confidence=confidence)
     return with_power(found, setting) if task.power else found
 

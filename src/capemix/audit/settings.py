@@ -8,7 +8,7 @@ from functools import cached_property
 from typing import Protocol
 
 from capemix.audit.canary import Change, usual_change
-from capemix.federation import Scheme
+from capemix.federation import Federation, Scheme
 from capemix.plan import Plan
 
 
@@ -23,6 +23,12 @@ class Lost(StrEnum):
     NO = "no"
     MASKED = "its self mask on"
     BARE = "without a self mask"  # what an upload would be if there were no self masks
+
+
+def scheme_words(federation: Federation) -> str:
+    if federation.scheme is Scheme.CAPE:
+        return f"{federation.scheme}, {federation.form}, {federation.masks}"
+    return str(federation.scheme)
 
 
 class Audited(Protocol):
@@ -99,12 +105,9 @@ class Setting:
 
     def describe(self) -> dict[str, object]:
         mixing, federation = self.plan.mixing, self.plan.federation
-        scheme = str(federation.scheme)
-        if federation.scheme is Scheme.CAPE:
-            scheme += f", {federation.form}, {federation.masks}"
         return {
             "name": self.name,
-            "scheme": scheme,
+            "scheme": scheme_words(federation),
             "view": str(self.view),
             "selection": str(mixing.selection),
             "relation": str(self.plan.relation),

@@ -207,7 +207,7 @@ class Observer:
         means = coordinator.release_sums(divisor=self.plan.mixing.divisor, threads=1)
         guess = means[:, 0].astype(np.float64) * self.unit
         for values in known.values():
-            guess -= _signed(values)[:, 0]
+            guess -= signed(values)[:, 0]
         return guess
 
     def _stripped(self, upload: Array, site: int, keys: tuple[SiteKeys | None, ...]) -> Array:
@@ -232,8 +232,8 @@ class Observer:
             total = stripped[0].copy()
             for other in stripped[1:]:
                 total += other  # in the ring: what two sites share cancels
-            return _signed(total)[:, 0]
-        columns = np.array([_signed(part)[:, 0] for part in stripped])
+            return signed(total)[:, 0]
+        columns = np.array([signed(part)[:, 0] for part in stripped])
         return np.asarray(self.weights[: len(columns)] @ columns)
 
     def _split(self, guess: Real, upload: Array | None = None) -> list[Real]:
@@ -243,11 +243,11 @@ class Observer:
             return [guess[:first]]
         found = [guess, guess[:first] - guess[first:]]
         if upload is not None:
-            found.append(_signed(upload[:first] - upload[first:])[:, 0])
+            found.append(signed(upload[:first] - upload[first:])[:, 0])
         return found
 
 
-def _signed(values: Array) -> Real:
+def signed(values: Array) -> Real:
     """Words of the ring as the integers nearest to zero; real numbers as they are."""
     if values.dtype.kind == "u":
         values = values.view(values.dtype.str.replace("u", "i"))

@@ -24,7 +24,7 @@ def audit(
     quick: Annotated[
         bool, typer.Option("--quick", help="A tenth of the runs: minutes, weaker bounds.")
     ] = False,
-    configurations: Annotated[int, typer.Option(help="How many of the 22 settings.")] = 22,
+    configurations: Annotated[int, typer.Option(help="How many of the 24 settings.")] = 24,
     paper: Annotated[
         bool, typer.Option("--paper", help="The paper's own accounting instead.")
     ] = False,
