@@ -8,9 +8,7 @@ Any engine drives these two; with the same seeds they give the same release, bit
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterable, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -21,6 +19,7 @@ from capemix import kernels
 from capemix.blocks import Block, blocks
 from capemix.errors import InputError
 from capemix.federation import MaskKind
+from capemix.kernels.threads import in_parallel
 from capemix.mix.select import Selected, select
 from capemix.plan import Accountant, NoiseLaw, Plan
 from capemix.prepare.moments import SummedRows, sum_contributions
@@ -211,7 +210,7 @@ def site_share(
         if progress is not None:
             progress(block.stop - block.start)
 
-    _in_parallel(fill, blocks(query), threads)
+    in_parallel(fill, blocks(query), threads)
     return SiteShare(site, values, plan.site_deviation)
 
 
@@ -289,7 +288,7 @@ class Coordinator:
             for (included, missing), key in missing_pairs.items():
                 remove_pair_noise(part, key, masks, block.label, included=included, missing=missing)
 
-        _in_parallel(clear, blocks(self._query), threads)
+        in_parallel(clear, blocks(self._query), threads)
 
     def release_sums(
         self, *, divisor: float = 1.0, threads: int | None = None
@@ -312,21 +311,10 @@ class Coordinator:
             part = slice(block.start, block.stop)
             kernels.active().to_float(signed[part].reshape(-1), unit, floats[part].reshape(-1))
 
-        _in_parallel(convert, blocks(self._query), threads)
+        in_parallel(convert, blocks(self._query), threads)
         return floats
 
     def _total(self) -> Array:
         if self._sum is None:
             raise ValueError("no share has been added")
         return self._sum
-
-
-def _in_parallel(work: Callable[[Block], None], over: Iterable[Block], threads: int | None) -> None:
-    count = threads or os.cpu_count() or 1
-    if count == 1:
-        for block in over:
-            work(block)
-        return
-    with ThreadPoolExecutor(count) as pool:
-        for _ in pool.map(work, over):
-            pass

@@ -21,14 +21,15 @@ from capemix.audit import sums
 from capemix.audit.measure import Scores
 from capemix.audit.settings import View
 from capemix.audit.views import signed
-from capemix.data.rows import LabeledRows
+from capemix.data.rows import LabeledRows, pixel_names
 from capemix.engines.local import sum_local
 from capemix.guarantee import Guarantee
 from capemix.moments import release_moments
 from capemix.pipeline import SourceDraws, prepare_site, site_share
 from capemix.plan import MomentsPlan, Plan
-from capemix.plan.moments import make_moments_plan
+from capemix.plan.moments import Images, make_moments_plan
 from capemix.prepare.moments import sum_contributions
+from capemix.prepare.steps import PublicMap
 from capemix.randomness.source import SeededSource, Source
 
 Real = npt.NDArray[np.float64]
@@ -104,6 +105,29 @@ def corners(plan: MomentsPlan) -> LabeledRows:
         classes=plan.classes,
         feature_names=tuple(f"x{column}" for column in range(plan.width)),
     )
+
+
+def teacher_setting(name: str, epsilon: float, delta: float, **who: Any) -> RoundSetting:
+    """Two classes of the smallest images, nearly grey; the canary is white."""
+    plan = make_moments_plan(
+        width=16,
+        classes=(0, 1),
+        normalise=PublicMap.of_range(-1, 1),
+        images=Images((4, 4), teacher=True),
+        samples=2,
+        delta=delta,
+        **who,
+    )
+    cube = np.array(list(itertools.product((-0.1, 0.1), repeat=4)) * _CORNERS)
+    grey = np.hstack([cube, np.zeros((len(cube), 12))])
+    records = LabeledRows(
+        features=np.vstack([grey, grey, np.ones((1, 16))]),
+        labels=np.append(np.repeat([0, 1], len(grey)), 0).astype(np.int64),
+        classes=plan.classes,
+        feature_names=pixel_names((4, 4)),
+        image_shape=(4, 4),
+    )
+    return RoundSetting(name, plan.calibrate(epsilon), records)
 
 
 @dataclass(frozen=True, eq=False)

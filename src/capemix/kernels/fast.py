@@ -177,9 +177,9 @@ def averages(values, down, across, out):
                 _add_rows(across[j], line, out[k, i, j])
 
 
-@numba.njit(nogil=True, parallel=True, cache=True)
+@numba.njit(nogil=True, cache=True)
 def products(features, weights, out):
-    for block in numba.prange((len(features) + 63) // 64):
+    for block in range((len(features) + 63) // 64):
         part = slice(64 * block, 64 * block + 64)
         _products(features[part], weights, out[part])
 
@@ -204,9 +204,9 @@ def _products(features, weights, out):
     out[:] = to.T
 
 
-@numba.njit(nogil=True, parallel=True, cache=True)
+@numba.njit(nogil=True, cache=True)
 def outer_sum(features, residuals, out):
-    for block in numba.prange((features.shape[1] + 1023) // 1024):
+    for block in range((features.shape[1] + 1023) // 1024):
         part = slice(1024 * block, 1024 * block + 1024)
         # Doubles hold a sum of 2^23 products of 16-bit numbers exactly.
         for first in range(0, len(features), 1 << 20):

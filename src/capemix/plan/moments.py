@@ -106,9 +106,9 @@ class Images:
     teacher: bool = False
 
     def __post_init__(self) -> None:
-        if len(self.shape) != 2 or any(
-            type(side) is not int or side < 4 or side % 4 for side in self.shape
-        ):
+        told = all(type(flag) is bool for flag in (self.upright, self.teacher))
+        whole = len(self.shape) == 2 and all(type(side) is int for side in self.shape)
+        if not told or not whole or any(side < 4 or side % 4 for side in self.shape):
             raise InputError(
                 "images",
                 "must have sides that are multiples of four",
@@ -360,12 +360,15 @@ class MomentsPlan:
             CLUSTERS: ("counts and means by nearest point", 1 + r, groups),
             CLUSTER_SPREADS: ("pairs of directions by nearest point", r**2, groups),
         }
+        shares = dict(IMAGE_SHARES)
         if clusters > 1:
             of[NEAREST] = ("counts and means by nearest point", 1 + r, groups)
+        else:  # whatever is chosen, the rounds before it have the same part
+            shares[CLUSTERS] += shares.pop(NEAREST)
         if images.teacher:
             features = features_of(images.shape) + 1
             of[LABELS] = ("gradients of a head on features", features * classes, 1)
-        return IMAGE_SHARES, of
+        return shares, of
 
     def calibrate(self, epsilon: float) -> MomentsPlan:
         """The plan with the least noise whose guarantee is at most ``epsilon``, whichever rank."""

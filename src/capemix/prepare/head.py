@@ -13,6 +13,7 @@ the sum's lattice norm bound: the sum of products is exact, and never made recor
 from __future__ import annotations
 
 import math
+import threading
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Final
 
@@ -22,6 +23,7 @@ from scipy import linalg
 
 from capemix import kernels
 from capemix.errors import InputError
+from capemix.kernels.threads import in_parallel
 from capemix.prepare.frame import Codes, Frame, row_by_row, whole_rows, whole_scale
 from capemix.prepare.images import smooth_directions
 from capemix.prepare.remembered import remembered
@@ -32,6 +34,8 @@ LENGTH: Final = 20.0
 """Of the features beside the constant 1, as the head sees them: larger learns faster."""
 
 _CHUNK: Final = 2048
+_PART: Final = 8192
+"""Records whose features are gone through at a time."""
 
 Units = npt.NDArray[np.int16]
 
@@ -91,7 +95,15 @@ class Head:
         residuals = self._residuals(units, np.maximum(labels, 0), lattice)
         residuals[~kept] = 0
         total = np.zeros(self.weights.shape, dtype=np.int64)
-        kernels.active().outer_sum(units, residuals, total)
+        lock = threading.Lock()
+
+        def add(part: slice) -> None:
+            some = np.zeros_like(total)
+            kernels.active().outer_sum(units[part], residuals[part], some)
+            with lock:
+                np.add(total, some, out=total)
+
+        in_parallel(add, _parts(len(units)), None)
         if lattice is None:
             sums += total.reshape(1, -1) / MAX_LATTICE_NORM
         else:
@@ -129,15 +141,10 @@ class Head:
         found -= self.mean.astype(np.float32)[None, :, None]
         found /= self.deviation.astype(np.float32)[None, :, None]
         rows = found.reshape(len(images), -1)
-        scale = whole_scale(most, rows.shape[1] + 1) / math.hypot(1.0, 1.0 / LENGTH)
-        rows *= (scale / np.maximum(np.sqrt(np.einsum("ij,ij->i", rows, rows)), 1e-6))[:, None]
-        np.rint(rows, out=rows)
-        units = np.empty((len(rows), rows.shape[1] + 1), dtype=np.int16)
-        units[:, :-1] = rows
-        units[:, -1] = math.floor(scale / LENGTH)
-        lengths = np.einsum("ij,ij->i", units, units, dtype=np.int64)
-        units[lengths > most**2] = 0  # a row over its bound must not count
-        return units
+        whole = math.hypot(1.0, 1.0 / LENGTH) * (1.0 + 1e-5)  # more than single precision loses
+        rows /= (whole * np.maximum(np.sqrt(np.einsum("ij,ij->i", rows, rows)), 1e-6))[:, None]
+        constant = np.full((len(rows), 1), 1.0 / LENGTH / whole, dtype=np.float32)
+        return whole_rows(np.hstack([rows, constant]), most)
 
     def curvature(self, units: Units, lattice: int | None, ridge: float) -> tuple[Any, bool]:
         """The mean of f f^T over some rows, and ``ridge``, as a Cholesky factor to solve with: up
@@ -153,7 +160,12 @@ class Head:
         most, _ = _norms(lattice, *self.weights.shape)
         weights = self.weights * (LENGTH / whole_scale(most, len(self.weights)))
         out = np.empty((len(units), self.frame.classes), dtype=np.float32)
-        kernels.active().products(units, weights.astype(np.float32), out)
+        single = weights.astype(np.float32)
+
+        def fill(part: slice) -> None:
+            kernels.active().products(units[part], single, out[part])
+
+        in_parallel(fill, _parts(len(units)), None)
         return out.astype(np.float64)
 
     def _residuals(self, units: Units, labels: Codes, lattice: int | None) -> Units:
@@ -177,6 +189,10 @@ def softmax(logits: Real) -> Real:
     for k in range(1, powers.shape[1]):
         total += powers[:, k]
     return np.asarray(powers / total[:, None])
+
+
+def _parts(count: int) -> list[slice]:
+    return [slice(start, start + _PART) for start in range(0, count, _PART)]
 
 
 def _norms(lattice: int | None, features: int, classes: int) -> tuple[int, int]:

@@ -9,8 +9,6 @@ the last bit: a public map.
 from __future__ import annotations
 
 import math
-import os
-from concurrent.futures import ThreadPoolExecutor
 from functools import lru_cache
 from typing import Any, Final
 
@@ -18,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from capemix import kernels
+from capemix.kernels.threads import in_parallel
 
 ORIENTATIONS: Final = 8
 STEP: Final = 4
@@ -56,9 +55,7 @@ def scattered(images: npt.NDArray[Any], *, threads: int | None = None) -> Single
         values[0, :, :, : len(part)] = np.moveaxis(part, 0, -1)
         out[start : start + _LANES] = np.moveaxis(_of_lanes(values), -1, 0)[: len(part)]
 
-    with ThreadPoolExecutor(threads or os.cpu_count()) as pool:
-        for _ in pool.map(fill, range(0, count, _LANES)):
-            pass
+    in_parallel(fill, range(0, count, _LANES), threads)
     return out.reshape(count, features_of((height, width)))
 
 

@@ -43,11 +43,12 @@ def tuned_clusters(
     """Directions and a class's clusters, from public numbers: with n/K records a class and noise m,
         r = 3.4 (n/K / m)^(1/3),     J = 1.65 (n/K) / (2 r^(3/2) m),
     J so that the noise matrix of a cluster's spread, its directions scaled to variance 1, has its
-    largest eigenvalue near 1.65 (what remains is shrunk away). The two constants were chosen on
-    held-out training rows of MNIST at epsilon 1 and 10.
+    largest eigenvalue near 1.65 (what remains is shrunk away); and r no more than leaves one
+    cluster. The two constants were chosen on held-out training rows of MNIST at epsilon 1 and 10.
     """
     each = records / classes / max(noise_multiplier, 1e-9)
-    rank = max(1, min(most_rank, math.floor(3.4 * each ** (1.0 / 3.0))))
+    rank = math.floor(min(3.4 * each ** (1.0 / 3.0), (1.65 * each / 2.0) ** (2.0 / 3.0)))
+    rank = max(1, min(most_rank, rank))
     clusters = math.floor(1.65 * each / (2.0 * rank**1.5))
     return rank, max(1, min(most_clusters, clusters))
 

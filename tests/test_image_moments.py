@@ -1,0 +1,395 @@
+"""Images from private sums: what a record adds to a teacher's training is bounded and its own, and
+the rows are the same however they are added up."""
+
+from __future__ import annotations
+
+import gc
+import json
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy import special
+
+from capemix.api import release_of
+from capemix.data import LabeledRows, partition
+from capemix.engines.in_process import sums_in_process
+from capemix.engines.local import sums_local
+from capemix.errors import InputError
+from capemix.moments import release_moments
+from capemix.plan import MomentsPlan, moments_from_json, plan_from_json
+from capemix.plan.moments import (
+    IMAGE_SHARES,
+    LABELS,
+    NEAREST,
+    SIZES,
+    TIMES,
+    Images,
+    make_moments_plan,
+)
+from capemix.prepare import remembered
+from capemix.prepare.frame import Frame
+from capemix.prepare.head import LENGTH, Head, softmax
+from capemix.prepare.images import upright_rows
+from capemix.prepare.moments import sum_contributions
+from capemix.prepare.scattering import channels, features_of, scattered
+from capemix.prepare.steps import PublicMap
+from capemix.randomness.source import SeededSource
+from capemix.synthesizers.images import (
+    cleaned_clusters,
+    moved_points,
+    texture_variance,
+    tuned_clusters,
+)
+from capemix.synthesizers.moments import apportioned
+from capemix.synthesizers.names import SynthesizerName
+
+Real = npt.NDArray[np.float64]
+
+SHAPE = (8, 8)
+WAY = PublicMap.of_range(0, 255)
+
+
+def bars(count: int = 600, seed: int = 0) -> LabeledRows:
+    """Two classes of images: a bar that stands and one that lies, at random places."""
+    rng = np.random.default_rng(seed)
+    images = rng.integers(0, 40, (count, *SHAPE))
+    labels = np.arange(count) % 2
+    for image, label in zip(images, labels, strict=True):
+        place = rng.integers(1, 6)
+        bar = np.s_[1:7, place : place + 2] if label else np.s_[place : place + 2, 1:7]
+        image[bar] = 255
+    return LabeledRows(
+        features=images.reshape(count, -1).astype(np.uint8),
+        labels=labels.astype(np.int64),
+        classes=("lies", "stands"),
+        feature_names=tuple(f"p{n}" for n in range(64)),
+        image_shape=SHAPE,
+    )
+
+
+def a_head(weights: Real | None = None, *, upright: bool = False, seed: int = 0) -> Head:
+    rng = np.random.default_rng(seed)
+    frame = Frame(
+        WAY, 64, 2, centre=rng.normal(size=(1, 64 + upright)) * 0.1,
+        upright=SHAPE if upright else None,
+    )  # fmt: skip
+    shape = (features_of(SHAPE) + 1, 2)
+    weights = rng.normal(size=shape) * 0.1 if weights is None else weights
+    return Head(frame, SHAPE, 40, rng.normal(size=channels()) * 0.01, np.ones(channels()), weights)
+
+
+# -- what a record adds ----------------------------------------------------------------------------
+
+
+@settings(max_examples=25, deadline=None, derandomize=True)
+@given(
+    lattice=st.integers(1, 32_767),
+    upright=st.booleans(),
+    size=st.sampled_from([0.0, 1e-3, 0.1, 30.0]),
+    shade=st.sampled_from(["bars", "black", "white", "noise"]),
+)
+def test_no_image_adds_more_to_a_head_than_is_counted(
+    lattice: int, upright: bool, size: float, shade: str
+) -> None:
+    rng = np.random.default_rng(lattice)
+    head = a_head(size * rng.normal(size=(features_of(SHAPE) + 1, 2)), upright=upright)
+    rows = bars(6)
+    features = {
+        "bars": rows.features,
+        "black": np.zeros((6, 64), np.uint8),
+        "white": np.full((6, 64), 255, np.uint8),
+        "noise": rng.integers(0, 256, (6, 64)).astype(np.uint8),
+    }[shade]
+
+    def summed(some: slice) -> Any:
+        return sum_contributions(
+            features[some], rows.labels[some], head, lattice_norm_bound=lattice
+        ).sums
+
+    each = np.stack([summed(slice(n, n + 1))[0] for n in range(6)])
+    assert ((each.astype(object) ** 2).sum(axis=1) <= lattice**2).all()
+    assert np.array_equal(summed(slice(None))[0], each.sum(axis=0))  # nobody feels another
+
+
+def test_a_heads_sums_are_gradients() -> None:
+    rows, head = bars(200), a_head()
+    lattice = 32_767
+    sums = sum_contributions(rows.features, rows.labels, head, lattice_norm_bound=lattice).sums
+    found = head.gradient(sums / lattice, lattice)
+    about = rows.features / 127.5 - 1.0 - head.frame.centre
+    features = scattered(head.smoothed(about)).astype(np.float64).reshape(200, channels(), -1)
+    features -= head.mean[None, :, None]
+    features = features.reshape(200, -1)
+    features /= np.linalg.norm(features, axis=1, keepdims=True)
+    features = np.hstack([features, np.full((200, 1), 1 / LENGTH)])
+    features /= np.linalg.norm(features, axis=1, keepdims=True)
+    residuals = special.softmax(LENGTH * features @ head.weights, axis=1)
+    residuals[np.arange(200), rows.labels] -= 1.0
+    residuals *= LENGTH
+    residuals /= np.maximum(np.linalg.norm(residuals, axis=1, keepdims=True), 1.0)
+    right = features.T @ residuals
+    # Both factors are rounded to whole numbers.
+    assert np.linalg.norm(found - right) < 0.05 * np.linalg.norm(right)
+    wrong = features.T @ (residuals[:, ::-1])
+    assert np.linalg.norm(found - wrong) > 0.5 * np.linalg.norm(right)
+
+
+def test_gradients_in_real_arithmetic_are_those_of_the_finest_lattice() -> None:
+    rows, head = bars(30), a_head()
+    real = sum_contributions(rows.features, rows.labels, head, lattice_norm_bound=None).sums
+    whole = sum_contributions(rows.features, rows.labels, head, lattice_norm_bound=32_767).sums
+    assert np.allclose(real, whole / 32_767)
+
+
+@given(st.integers(0, 10**6))
+@settings(max_examples=30, deadline=None, derandomize=True)
+def test_softmax_is_softmax_whoever_else_is_there(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    logits = rng.normal(size=(7, 5)) * 10.0 ** rng.integers(-3, 4)
+    found = softmax(logits)
+    assert np.allclose(found, special.softmax(logits, axis=1), atol=1e-14)
+    for n in range(7):
+        assert np.array_equal(softmax(logits[n : n + 1])[0], found[n])
+
+
+def test_a_label_off_the_list_adds_nothing() -> None:
+    rows, head = bars(20), a_head()
+    none = sum_contributions(
+        rows.features, np.full(20, -1, dtype=np.int64), head, lattice_norm_bound=500
+    )
+    assert not none.sums.any()
+
+
+def test_features_are_kept_as_long_as_the_rows_and_no_longer() -> None:
+    rows, head = bars(20), a_head()
+    before = len(remembered._KEPT)
+    made = [
+        sum_contributions(rows.features, rows.labels, head, lattice_norm_bound=900).sums
+        for _ in range(2)
+    ]
+    assert np.array_equal(*made)
+    assert len(remembered._KEPT) > before
+    other = replace(head, mean=head.mean + 0.05)
+    changed = sum_contributions(rows.features, rows.labels, other, lattice_norm_bound=900).sums
+    assert not np.array_equal(made[0], changed)
+    del rows
+    gc.collect()
+    assert len(remembered._KEPT) == before
+
+
+def test_an_image_is_set_upright_by_itself_and_its_slant_is_kept() -> None:
+    images = bars(9).features / 127.5 - 1.0
+    whole = upright_rows(images, SHAPE, -1.0, 1.0)
+    assert whole.shape == (9, 65)
+    assert whole[:, :64].min() >= -1.0
+    assert whole[:, :64].max() <= 1.0
+    for n in range(9):
+        assert np.array_equal(upright_rows(images[n : n + 1], SHAPE, -1.0, 1.0)[0], whole[n])
+
+
+# -- the plan --------------------------------------------------------------------------------------
+
+
+def a_plan(
+    epsilon: float = 4.0, *, teacher: bool = True, upright: bool = True, **who: Any
+) -> MomentsPlan:
+    return make_moments_plan(
+        width=64,
+        classes=("lies", "stands"),
+        normalise=WAY,
+        images=Images(SHAPE, upright, teacher),
+        samples=40,
+        **{"scheme": "central", **who},
+    ).calibrate(epsilon)
+
+
+@pytest.mark.parametrize("who", [{}, {"scheme": "cape", "sites": 4}])
+def test_all_rounds_of_images_cost_together_what_was_asked(who: dict[str, Any]) -> None:
+    assert sum(IMAGE_SHARES.values()) == pytest.approx(1.0)
+    plan = a_plan(2.0, **who)
+    for rank, clusters in ((1, 1), (5, 2), (plan.most_rank, plan.most_clusters)):
+        rounds = plan.rounds(rank, clusters)
+        assert rounds.epsilon() <= 2.0
+        assert len([name for name in rounds.names if name.startswith(LABELS)]) == TIMES[LABELS]
+        assert (f"{NEAREST} 1" in rounds.names) == (clusters > 1)
+        assert sum(rounds.share(name) for name in rounds.names) == pytest.approx(1.0)
+        assert sum(line.share for line in rounds.lines()) == pytest.approx(1.0)
+    assert plan.rounds(1, 1).plan(SIZES).noise == plan.rounds(9, 5).plan(SIZES).noise
+    assert plan.guarantee().epsilon == pytest.approx(2.0, rel=1e-3)
+    assert plan.synthesizer is SynthesizerName.MOMENTS_TEACHER
+
+
+def test_a_round_made_often_costs_what_as_many_rounds_cost() -> None:
+    plan = a_plan()
+    rounds = plan.rounds(4, 2)
+    alone = [rounds.plan(name).noise_multiplier for name in rounds.names]
+    assert sum(m**-2 for m in alone if m) ** -0.5 == pytest.approx(rounds.multiplier)
+
+
+def test_plans_of_images_come_back_as_they_were_written() -> None:
+    for plan in (a_plan(), a_plan(teacher=False), replace(a_plan(), rank=3, clusters=2)):
+        found = moments_from_json(json.loads(json.dumps(plan.as_json())))
+        assert found == plan
+    said = a_plan().as_json()
+    for change in ({"shape": [8, 9]}, {"shape": [8, 8], "upright": 1}, {"shape": 64}):
+        with pytest.raises(InputError):
+            moments_from_json({**said, "images": {**said["images"], **change}})
+    head = a_head(upright=True)
+    rounds = a_plan().rounds(3, 2)
+    one = rounds.plan(f"{LABELS} 7", classes=("lies", "stands"), contribution=head)
+    again = plan_from_json(json.loads(json.dumps(one.as_json())))
+    assert again.as_json() == one.as_json()
+    rows = bars(10)
+    sums = [
+        sum_contributions(rows.features, rows.labels, each.contribution, lattice_norm_bound=99)
+        for each in (one, again)
+    ]
+    assert np.array_equal(sums[0].sums, sums[1].sums)
+
+
+def test_what_are_no_images_is_refused() -> None:
+    with pytest.raises(InputError, match="multiples of four"):
+        Images((9, 8))
+    with pytest.raises(InputError, match="is for images"):
+        Images.of(SynthesizerName.MOMENTS_TEACHER, 64, None, upright=False)
+    with pytest.raises(InputError, match="is for images"):
+        Images.of(SynthesizerName.MOMENTS, 64, None, upright=True)
+    assert Images.of(SynthesizerName.MOMENTS, 64, SHAPE, upright=False) is None  # a table will do
+    wide = Images.of(SynthesizerName.MOMENTS, 784, (28, 28), upright=False)
+    assert wide == Images((28, 28))
+    with pytest.raises(InputError, match="declared range"):
+        make_moments_plan(width=64, classes=(0, 1), images=Images(SHAPE), scheme="central")
+    with pytest.raises(InputError, match="do not fit the rows"):
+        make_moments_plan(
+            width=60, classes=(0, 1), normalise=WAY, images=Images(SHAPE), scheme="central"
+        )
+    with pytest.raises(InputError, match="has no meaning for mixing"):
+        release_of(
+            bars(40), epsilon=1.0, clip=4.0, upright=True, normalise=WAY, source=SeededSource(1)
+        )
+
+
+# -- what is made of the sums ----------------------------------------------------------------------
+
+
+def test_more_noise_gives_fewer_directions_and_clusters() -> None:
+    found = [tuned_clusters(60_000, 10, 64, 16, noise) for noise in (1.2, 3.0, 9.0, 100.0, 1e5)]
+    assert found[0] == (58, 9)
+    assert found[2] == (29, 3)
+    assert found == sorted(found, reverse=True)
+    assert found[-1] == (1, 1)
+
+
+@given(st.integers(3, 5000), st.lists(st.floats(0.0, 1e5), min_size=1, max_size=3))
+@settings(max_examples=60, deadline=None, derandomize=True)
+def test_rows_are_dealt_out_in_proportion_and_to_the_last(total: int, sizes: list[float]) -> None:
+    given_ = np.array(sizes) + 1e-3
+    found = apportioned(total, given_)
+    assert found.sum() == total
+    assert (found >= 1).all()
+    exact = (total - len(sizes)) * given_ / given_.sum() + 1
+    assert (np.abs(found - exact) < 1.0 + 1e-6).all()
+
+
+def test_points_move_to_their_records_and_start_anew_without() -> None:
+    points = np.array([[[0.0], [10.0], [50.0]]])
+    counts, totals = np.array([[40.0, 60.0, 0.4]]), np.array([[[80.0], [-60.0], [9.0]]])
+    found = moved_points(points, counts, totals, np.full((1, 3, 1), -7.0))
+    assert found.ravel() == pytest.approx([2.0, 9.0, -7.0])
+
+
+def test_clusters_are_found_in_noise_that_is_known() -> None:
+    """Sums of two classes' two clusters with their own spreads; then the same behind noise."""
+    rng = np.random.default_rng(4)
+    r, n = 5, 4000
+    turns = rng.normal(size=(2, 2, r, r)) * 0.2 + np.eye(r)
+    means = rng.normal(size=(2, 2, r))
+    rows = means[:, :, None] + np.einsum("kjnc,kjdc->kjnd", rng.normal(size=(2, 2, n, r)), turns)
+    counts, totals = np.full((2, 2), float(n)), rows.sum(axis=2)
+    seconds = np.einsum("kjnc,kjnd->kjcd", rows, rows)
+    plain = cleaned_clusters(counts, totals, seconds, 0.0, 0.0)
+    covariances = np.einsum("kjab,kjcb->kjac", plain.roots, plain.roots)
+    right = np.einsum("kjab,kjcb->kjac", turns, turns)
+    assert np.allclose(plain.means, means, atol=0.1)
+    assert np.abs(covariances - right).max() < 0.2
+    noisy = seconds + 4000.0 * _symmetric(rng, (2, 2), r)
+    cleaned = cleaned_clusters(counts, totals, noisy, 0.0, 4000.0)
+    blind = cleaned_clusters(counts, totals, noisy, 0.0, 0.0)
+
+    def off(found: Any) -> float:
+        return float(np.linalg.norm(np.einsum("kjab,kjcb->kjac", found.roots, found.roots) - right))
+
+    assert off(cleaned) < 0.7 * off(blind)
+    assert (
+        np.linalg.eigvalsh(np.einsum("kjab,kjcb->kjac", cleaned.roots, cleaned.roots)) > 0
+    ).all()
+
+
+def _symmetric(rng: np.random.Generator, shape: tuple[int, ...], r: int) -> Real:
+    noise = rng.normal(size=(*shape, r, r))
+    return np.asarray((noise + np.swapaxes(noise, -1, -2)) / 2)
+
+
+def test_texture_is_what_directions_leave() -> None:
+    basis = np.zeros((64, 1))
+    basis[:8, 0] = 8**-0.5
+    found = texture_variance(np.full(64, 0.5), basis, np.array([4.0]), SHAPE).reshape(SHAPE)
+    assert (found >= 0).all()
+    assert found[0].max() < found[4].max() == pytest.approx(0.5)
+
+
+# -- the whole -------------------------------------------------------------------------------------
+
+
+def test_a_teachers_rows_look_like_their_class_and_carry_its_labels() -> None:
+    rows = bars(3000)
+    found = release_of(
+        rows,
+        epsilon=8.0,
+        synthesizer="moments+teacher",
+        normalise=WAY,
+        samples=500,
+        source=SeededSource(3),
+    )
+    assert found.features.shape == (500, 64)
+    assert found.features.dtype == np.float32
+    assert found.features.min() >= 0.0
+    assert found.features.max() <= 255.0
+    assert found.soft_labels is not None
+    assert np.allclose(found.soft_labels.sum(axis=1), 1.0, atol=1e-5)
+    assert (found.soft_labels.argmax(axis=1) == found.labels).mean() > 0.9
+    images = found.features.reshape(-1, *SHAPE)
+    # A bar that stands varies across, one that lies varies down.
+    across, down = images.mean(axis=1).var(axis=1), images.mean(axis=2).var(axis=1)
+    assert ((across > down) == (found.labels == 1)).mean() > 0.9
+    assert found.guarantee.epsilon <= 8.0
+    assert found.plan.as_json()["synthesizer"] == "moments+teacher"
+
+
+@pytest.mark.parametrize("split", ["iid", "dirichlet"])
+def test_images_of_any_split_and_by_every_message_are_the_same(split: Any) -> None:
+    rows = bars(120)
+    plan = a_plan(8.0, scheme="cape", sites=3)
+    made = [
+        release_moments(
+            plan,
+            rows,
+            way(list(partition(rows, 3, how, seed=seed)), SeededSource(5)),
+            lambda chosen: chosen.guarantee(seeded=True, one_process=True),
+        )
+        for way, how, seed in (
+            (sums_local, "iid", 1),
+            (sums_local, split, 2),
+            (sums_in_process, split, 2),
+        )
+    ]
+    for other in made[1:]:
+        assert other.features.tobytes() == made[0].features.tobytes()
+        assert other.soft_labels is not None
+        assert made[0].soft_labels is not None
+        assert other.soft_labels.tobytes() == made[0].soft_labels.tobytes()
