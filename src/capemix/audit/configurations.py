@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from capemix.audit.canary import Change
 from capemix.audit.looks import LookSetting, all_looks
-from capemix.audit.rounds import RoundSetting, moments_setting
+from capemix.audit.rounds import RoundSetting, moments_setting, teacher_setting
 from capemix.audit.settings import Lost, Setting, View
 from capemix.plan import Plan, make_plan
 from capemix.prepare.steps import SiteZScore
@@ -84,8 +84,9 @@ _LOOKS: Final = (
 )
 
 _ROUNDS: Final = (
-    ("moments", 2.0, 1e-2, _CENTRAL),
-    ("moments, three sites", 2.0, 1e-2, {**_RING, "sites": 3}),
+    ("moments", moments_setting, 2.0, 1e-2, _CENTRAL),
+    ("moments, three sites", moments_setting, 2.0, 1e-2, {**_RING, "sites": 3}),
+    ("images with a teacher", teacher_setting, 2.0, 1e-2, _CENTRAL),
 )
 
 
@@ -107,8 +108,8 @@ def sound_settings(count: int | None = None) -> list[AnySetting]:
     ]
     left = None if left is None else max(0, left - len(_LOOKS))
     rounds = [
-        moments_setting(f"{name}, {View.PUBLIC}", epsilon, delta, **who)
-        for name, epsilon, delta, who in _ROUNDS[:left]
+        made(f"{name}, {View.PUBLIC}", epsilon, delta, **who)
+        for name, made, epsilon, delta, who in _ROUNDS[:left]
     ]
     return [*plans, *looks, *rounds]
 

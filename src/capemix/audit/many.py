@@ -22,6 +22,7 @@ from capemix.randomness.source import SeededSource
 
 _LOOKS_SIZE: Final = 4000.0
 _ROUNDS_SIZE: Final = 15_000.0
+_ROUNDS: Final = 9
 
 
 @dataclass(frozen=True)
@@ -41,7 +42,8 @@ class Task:
         if isinstance(setting, LookSetting):
             return 2 * self.runs * _LOOKS_SIZE
         if isinstance(setting, RoundSetting):
-            return 2 * self.runs * _ROUNDS_SIZE * setting.plan.federation.sites
+            often = len(setting.plan.chosen_rounds().names) / _ROUNDS
+            return 2 * self.runs * often * _ROUNDS_SIZE * setting.plan.federation.sites
         sites = setting.plan.federation.sites
         uploads = sites if setting.view == "public" else setting.honest
         masks = sites if setting.plan.federation.masked else 1
@@ -58,7 +60,10 @@ def sound_tasks(settings: Sequence[AnySetting], runs: int) -> list[Task]:
         if isinstance(setting, LookSetting):
             return 4
         sites = setting.plan.federation.sites
-        return 4 * min(2, sites) if isinstance(setting, RoundSetting) else min(5, sites)
+        if isinstance(setting, RoundSetting):
+            taught = setting.plan.images is not None  # then there are several times as many sums
+            return (16 if taught else 4) * min(2, sites)
+        return min(5, sites)
 
     return [Task(setting, max(20, runs // fewer(setting))) for setting in settings]
 
