@@ -6,6 +6,7 @@ from __future__ import annotations
 import gc
 import json
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -39,9 +40,12 @@ from capemix.prepare.moments import sum_contributions
 from capemix.prepare.scattering import channels, features_of, scattered
 from capemix.prepare.steps import PublicMap
 from capemix.randomness.source import SeededSource
+from capemix.report.images_page import main_table, read, site_table
+from capemix.sweep import PEERS
 from capemix.synthesizers.images import (
     cleaned_clusters,
     moved_points,
+    shrunk_variances,
     texture_variance,
     tuned_clusters,
 )
@@ -335,12 +339,23 @@ def _symmetric(rng: np.random.Generator, shape: tuple[int, ...], r: int) -> Real
     return np.asarray((noise + np.swapaxes(noise, -1, -2)) / 2)
 
 
-def test_texture_is_what_directions_leave() -> None:
-    basis = np.zeros((64, 1))
-    basis[:8, 0] = 8**-0.5
-    found = texture_variance(np.full(64, 0.5), basis, np.array([4.0]), SHAPE).reshape(SHAPE)
+def test_texture_is_what_smooth_rows_leave() -> None:
+    drawn = np.zeros((8, 8))
+    drawn[0] = 0.9
+    found = texture_variance(np.full(64, 0.5), drawn.ravel(), SHAPE).reshape(SHAPE)
     assert (found >= 0).all()
     assert found[0].max() < found[4].max() == pytest.approx(0.5)
+
+
+def test_a_classs_own_variances_count_as_far_as_they_exceed_the_noise() -> None:
+    rng = np.random.default_rng(0)
+    sizes = np.array([1000.0, 1000.0])
+    own = np.stack([np.full(500, 0.2), np.repeat([0.1, 0.7], 250)])
+    for deviation, near in ((1.0, 0.01), (1e6, 0.3)):
+        noisy = own * sizes[:, None] + rng.normal(size=own.shape) * min(deviation, 10.0)
+        found = shrunk_variances(noisy, sizes, deviation)
+        right = own if deviation == 1.0 else own.mean(axis=0)
+        assert np.abs(found - right).max() < near * 0.2 + 0.01
 
 
 # -- the whole -------------------------------------------------------------------------------------
@@ -350,7 +365,7 @@ def test_a_teachers_rows_look_like_their_class_and_carry_its_labels() -> None:
     rows = bars(3000)
     found = release_of(
         rows,
-        epsilon=8.0,
+        epsilon=16.0,
         synthesizer="moments+teacher",
         normalise=WAY,
         samples=500,
@@ -367,7 +382,7 @@ def test_a_teachers_rows_look_like_their_class_and_carry_its_labels() -> None:
     # A bar that stands varies across, one that lies varies down.
     across, down = images.mean(axis=1).var(axis=1), images.mean(axis=2).var(axis=1)
     assert ((across > down) == (found.labels == 1)).mean() > 0.9
-    assert found.guarantee.epsilon <= 8.0
+    assert found.guarantee.epsilon <= 16.0
     assert found.plan.as_json()["synthesizer"] == "moments+teacher"
 
 
@@ -393,3 +408,11 @@ def test_images_of_any_split_and_by_every_message_are_the_same(split: Any) -> No
         assert other.soft_labels is not None
         assert made[0].soft_labels is not None
         assert other.soft_labels.tobytes() == made[0].soft_labels.tobytes()
+
+
+def test_the_page_shows_what_was_measured() -> None:
+    docs = Path(__file__).parents[1] / "docs"
+    rows, peers = read(docs / "images.csv"), read(PEERS)
+    page = (docs / "images.md").read_text()
+    for shown in (main_table(rows, peers), site_table(rows)):
+        assert shown in page

@@ -189,7 +189,7 @@ def local(
         class_sizes=table.sizes(loaded),
         sites=sites,
         shape=loaded.train.image_shape,
-        upright=upright,
+        upright=opt.is_upright(upright, synthesizer, loaded),
     )
     seed = table.test_seed
     budget = budget_of(**asked, source=None if seed is None else SeededSource(seed))

@@ -292,6 +292,17 @@ class Table:
         return parts
 
 
+def is_upright(said: bool | None, synthesizer: str, loaded: Loaded) -> bool | None:
+    """What was said, or of a dataset known by name what is known; None where it has no meaning."""
+    from capemix.plan.moments import MOST_COLUMNS
+
+    info = loaded.info
+    wide = info is not None and info.width > MOST_COLUMNS
+    if said is None and wide and synthesizer in ("moments", "moments+teacher"):
+        return info.handwriting if info is not None else None
+    return said
+
+
 @dataclass(frozen=True, kw_only=True)
 class Method:
     """Who adds noise, how it is counted, and what the baselines have of their own."""
@@ -344,7 +355,6 @@ class Method:
     ) -> dict[str, Any]:
         """In the words of `capemix.api.release_of`; ``typed`` are the options that were given."""
         from capemix.api import PAID
-        from capemix.plan.moments import MOST_COLUMNS
         from capemix.prepare.steps import SiteZScore
 
         paper = self.accountant == "paper" and mixing.public_range is None
@@ -366,10 +376,9 @@ class Method:
         if self.of_moments:  # as above
             kept = ("delta", "normalise", "scheme", "colluding", "dropouts", "masks", "peers")
             asked = {name: asked[name] for name in asked if name in (*kept, "relation", *typed)}
-        if self.upright is not None:
-            asked["upright"] = self.upright
-        elif self.of_moments and loaded.info is not None and loaded.info.width > MOST_COLUMNS:
-            asked["upright"] = loaded.info.handwriting
+        upright = is_upright(self.upright, self.synthesizer, loaded)
+        if upright is not None:
+            asked["upright"] = upright
         return asked | {
             "class_sizes": sizes,
             "synthesizer": self.synthesizer,

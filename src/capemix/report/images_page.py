@@ -77,9 +77,7 @@ def _plain(row: Row) -> bool:
 def _mean(rows: Iterable[Row], column: str, dataset: str, epsilon: str) -> str:
     """Over seeds, with their deviation and their number."""
     found = [
-        float(row[column])
-        for row in rows
-        if (row["dataset"], row["epsilon"]) == (dataset, epsilon)
+        float(row[column]) for row in rows if (row["dataset"], row["epsilon"]) == (dataset, epsilon)
     ]
     if not found:
         return "-"
