@@ -81,13 +81,13 @@ def image_rows(taking: Taking) -> tuple[Single, Codes, Single | None]:
     )
     centres = centre + shrunk_centres(offsets / sizes[:, None], (deviation / sizes) ** 2)
     basis, variances = _directions(taking, images, centres, records)
-    pixels = _pixels(taking, centres, sizes)
+    texture = _texture(taking, images, centres, records, basis, variances)
     frame, points, found = _clusters(taking, centres, basis, variances)
     source = SeededSource(taking.digest)
     wanted = plan.samples if plan.samples is not None else round(records)
     rows, labels = _drawn(frame, points, found, apportioned(wanted, sizes), source)
     soft = _taught(taking, images, centre, records, rows, labels) if images.teacher else None
-    return _finished(images, frame, rows, labels, pixels, source), labels, soft
+    return _finished(images, frame, rows, texture, source), labels, soft
 
 
 def _directions(taking: Taking, images: Images, centres: Real, records: float) -> tuple[Real, Real]:
@@ -108,12 +108,14 @@ def _directions(taking: Taking, images: Images, centres: Real, records: float) -
     return basis, variances
 
 
-def _pixels(taking: Taking, centres: Real, sizes: Real) -> Real:
-    """Each class's pixels' variances."""
+def _texture(
+    taking: Taking, images: Images, centres: Real, records: float, basis: Real, variances: Real
+) -> Real:
     frame = taking.frame(centre=centres)
     asked = Squares(frame, taking.clip(TEXTURE, frame, rule.FIRST_AT))
-    totals = asked.totals(taking.sum(TEXTURE, asked))[:, : taking.plan.width]
-    return rule.shrunk_variances(totals, sizes, taking.deviation(TEXTURE) * asked.clip**2)
+    pixels = asked.totals(taking.sum(TEXTURE, asked))[: taking.plan.width] / records
+    kept = basis[: taking.plan.width]
+    return rule.texture_variance(pixels, kept, variances, images.shape)
 
 
 def _clusters(
@@ -220,34 +222,25 @@ def _taught(
     return said.astype(np.float32)
 
 
-def _finished(
-    images: Images, frame: Frame, rows: Real, labels: Codes, pixels: Real, source: Source
-) -> Single:
+def _finished(images: Images, frame: Frame, rows: Real, texture: Real, source: Source) -> Single:
     """Rows with texture, leaning again, in the data's own units."""
     blank, full = frame.shades
-    smooth, slant = rows[:, : frame.columns], rows[:, frame.columns :]
-    np.clip(smooth, blank, full, out=smooth)
-    texture = np.stack(
-        [
-            rule.texture_variance(variance, smooth[labels == k].var(axis=0), images.shape)
-            for k, variance in enumerate(pixels)
-        ]
-    )
     least, most = rule.TEXTURE
+    out = np.empty((len(rows), frame.columns), dtype=np.float32)
     uniform = source.stream("strength").words(len(rows)).astype(np.float64) * 2.0**-64
     strength = least + (most - least) * uniform
-    out = np.empty((len(rows), frame.columns), dtype=np.float32)
     for start in range(0, len(rows), _CHUNK):
-        piece = slice(start, start + _CHUNK)
-        deviation = strength[piece, None] * np.sqrt(texture[labels[piece]])
-        some = smooth[piece] + _normals(smooth[piece].shape, source, "texture", start) * deviation
-        np.clip(some, blank, full, out=some)
+        some = rows[start : start + _CHUNK]
+        pixels = np.clip(some[:, : frame.columns], blank, full)
+        normals = _normals(pixels.shape, source, "texture", start)
+        pixels += normals * (strength[start : start + _CHUNK, None] * np.sqrt(texture))
+        np.clip(pixels, blank, full, out=pixels)
         if frame.upright is not None:
-            shades = (some.reshape(-1, *images.shape) - blank) / (full - blank)
-            by = np.clip(slant[piece, 0], -1.0, 1.0)
-            some = leaned(shades, by).reshape(len(some), -1) * (full - blank) + blank
-        denormalise_rows(some, frame.normalise)
-        out[piece] = some
+            shades = (pixels.reshape(-1, *images.shape) - blank) / (full - blank)
+            by = np.clip(some[:, -1], -1.0, 1.0)
+            pixels = leaned(shades, by).reshape(len(some), -1) * (full - blank) + blank
+        denormalise_rows(pixels, frame.normalise)
+        out[start : start + _CHUNK] = pixels
     return out
 
 

@@ -356,7 +356,7 @@ class MomentsPlan:
             CENTRE: ("images", d, 1),
             CENTRES: ("images by class, about the centre", d, classes),
             SPREAD: ("pairs of smooth directions, about class centres", images.smooth**2, 1),
-            TEXTURE: ("squares of pixels by class, about their centres", d, classes),
+            TEXTURE: ("squares of pixels, about class centres", d, 1),
             CLUSTERS: ("counts and means by nearest point", 1 + r, groups),
             CLUSTER_SPREADS: ("pairs of directions by nearest point", r**2, groups),
         }

@@ -138,20 +138,16 @@ class Spreads:
 
 @dataclass(frozen=True, eq=False)
 class Squares:
-    """The squares of the entries of ``frame``'s vectors clipped to ``clip``, for every place or for
-    all together."""
+    """The squares of the entries of ``frame``'s vectors clipped to ``clip``, for all together."""
 
     frame: Frame
     clip: float
-    apart: bool = True
     bound: float = field(default=1.0, init=False)
+    groups: int = field(default=1, init=False)
+    apart: bool = field(default=False, init=False)
 
     def __post_init__(self) -> None:
         _check_clip(self.clip)
-
-    @property
-    def groups(self) -> int:
-        return self.frame.places if self.apart else 1
 
     @property
     def width(self) -> int:
@@ -161,8 +157,8 @@ class Squares:
         _add_rows(sums, (clip_rows(v, self.clip) / self.clip) ** 2, group, self.bound, lattice)
 
     def totals(self, sums: Real) -> Real:
-        """Sums of v_i^2, groups by directions."""
-        return np.asarray(sums * self.clip**2)
+        """Sums of v_i^2."""
+        return np.asarray(sums[0] * self.clip**2)
 
 
 @dataclass(frozen=True, eq=False)
@@ -304,7 +300,7 @@ def contribution_from_json(found: dict[str, Any]) -> Contribution:
     if kind is NormHistogram:
         return NormHistogram(frame)
     if kind is Squares:
-        return Squares(frame, found["clip"], found["apart"])
+        return Squares(frame, found["clip"])
     if kind is Spreads:
         return Spreads(frame, found["clip"], found["apart"])
     return Moments(frame, found["clip"], tuple(found["weights"]), found["apart"])

@@ -2,8 +2,8 @@
 
 The sums asked for, in this order (each about what the ones before found):
     class sizes; the centre of all images; the classes' centres; the spread within classes in smooth
-    directions, one for all, of which the ``rank`` largest are kept; each class's pixels' variances;
-    points to which records are nearest, moved a few times; and about them each
+    directions, one for all, of which the ``rank`` largest are kept; the texture (each pixel's
+    variance); points to which records are nearest, moved a few times; and about them each
     cluster's count, mean and spread; with a teacher, gradients of a head that labels the rows.
 Everything below is post-processing.
 """
@@ -127,18 +127,8 @@ def _kept_near(expected: Real, found: Real, edge: float) -> Real:
     return np.asarray((turned * np.maximum(whole, 0.1)) @ turned.T)
 
 
-def shrunk_variances(totals: Real, sizes: Real, deviation: float) -> Real:
-    """Each class's pixels' variances from noisy sums of squares: everybody's, and of a class's
-    difference from them its part of signal, as Wiener's filter has it."""
-    everybody = totals.sum(axis=0) / float(sizes.sum())
-    apart = totals / sizes[:, None] - everybody
-    noise = (deviation / sizes) ** 2
-    signal = np.maximum((apart**2).mean(axis=1) - noise, 0.0)
-    return np.asarray(everybody + (signal / (signal + noise + 1e-300))[:, None] * apart)
-
-
-def texture_variance(pixels: Real, drawn: Real, shape: tuple[int, int]) -> Real:
-    """Each pixel's variance beyond that of the smooth rows drawn, smoothed over its neighbours."""
-    left = np.maximum(pixels - drawn, 0.0)
+def texture_variance(pixels: Real, basis: Real, variances: Real, shape: tuple[int, int]) -> Real:
+    """Each pixel's variance beyond that of the directions kept, smoothed over its neighbours."""
+    left = np.maximum(pixels - (basis**2) @ variances, 0.0)
     near = ndimage.uniform_filter(left.reshape(shape), 3, mode="constant").ravel()
     return np.asarray(np.maximum(near, 0.0))
