@@ -27,8 +27,19 @@ from capemix.evaluate import train_and_test
 from capemix.federation import Federation, Scheme
 from capemix.ledger import Ledger
 from capemix.ledger.filter import Limit
+from capemix.moments.taking import Taking
 from capemix.plan import MomentsPlan, plan_from_json
-from capemix.plan.moments import CENTRES, MOST_RANK, OWN_SHARES, SHARES, SIZES, SPREAD, SPREADS
+from capemix.plan.moments import (
+    AGAIN,
+    CENTRE,
+    CENTRES,
+    MOST_RANK,
+    OWN_SHARES,
+    SHARES,
+    SIZES,
+    SPREAD,
+    SPREADS,
+)
 from capemix.plan.rounds import Round, plan_rounds
 from capemix.prepare.frame import (
     Frame,
@@ -51,6 +62,7 @@ from capemix.queries import Participation, Relation
 from capemix.randomness.source import SeededSource, SystemSource
 from capemix.synthesizers.moments import (
     ClassGaussians,
+    averaged,
     clamped_rows,
     cleaned_spread,
     own_spread,
@@ -424,6 +436,41 @@ def test_centres_are_shrunk_as_far_as_noise_reaches() -> None:
     assert np.array_equal(shrunk_centres(noisy, np.zeros(50)), noisy)
 
 
+def test_two_looks_are_averaged_for_the_least_noise() -> None:
+    rng = np.random.default_rng(6)
+    looks = rng.normal(size=20_000), 0.5 * rng.normal(size=20_000)
+    found, deviation = averaged(looks[0], 1.0, looks[1], 0.5)
+    assert found.std() == pytest.approx(deviation, rel=0.03)
+    for part in (0.0, 0.1, 0.3, 0.5, 1.0):
+        assert deviation <= math.hypot(part, (1 - part) * 0.5)
+    nearer, none = averaged(looks[0], 0.0, looks[1], 0.0)
+    assert np.array_equal(nearer, looks[1])
+    assert none == 0.0
+
+
+def test_from_its_own_centre_a_class_is_seen_with_less_noise(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Two classes far apart: what the second look adds is as long as a class is wide."""
+    seen: dict[str, float] = {}
+    first = Taking.first
+
+    def watched(self: Taking, name: str, *args: Any, **asked: Any) -> Any:
+        sums, seen[name] = first(self, name, *args, **asked)
+        return sums, seen[name]
+
+    monkeypatch.setattr(Taking, "first", watched)
+    rng = np.random.default_rng(8)
+    labels = np.repeat([0, 1], 1000)
+    features = np.where(labels == 0, 4.0, 12.0)[:, None] + rng.normal(size=(2000, 9))
+    rows = LabeledRows(features, labels, (0, 1), tuple(f"x{at}" for at in range(9)), "y")
+    release = released(rows, 4.0, 2)
+    assert list(seen) == [CENTRE, CENTRES, AGAIN]
+    assert seen[AGAIN] < 0.5 * seen[CENTRES]
+    ours = class_means(release.features, release.labels, 2)
+    assert ours == pytest.approx(class_means(features, labels, 2), abs=0.3)
+
+
 def test_clamped_rows_keep_their_centre_and_variance() -> None:
     rng = np.random.default_rng(5)
     spread = 0.3 * np.array([[1.0, 0.5], [0.5, 1.0]])
@@ -548,7 +595,7 @@ def test_the_release_says_what_it_read_and_what_it_cost(tmp_path: Path, capemix:
     assert ran.json["epsilon"] == pytest.approx(2.0, rel=1e-3)
     assert ran.json["synthesizer"] == "moments"
     manifest = (tmp_path / "out" / "manifest.json").read_text()
-    for line in (CENTRES, SPREAD, "norms for the spread"):
+    for line in (CENTRES, AGAIN, SPREAD, "norms for the spread"):
         assert f'"line": "{line}"' in manifest
     scored = capemix("evaluate", tmp_path / "out", "--test", "digits", "--json")
     assert scored.json["synthetic"]["accuracy"] > 0.8

@@ -7,7 +7,7 @@ import numpy.typing as npt
 
 from capemix.data.schema import Table
 from capemix.moments.taking import Taking
-from capemix.plan.moments import CENTRE, CENTRES, SPREAD, SPREADS, MomentsPlan
+from capemix.plan.moments import AGAIN, CENTRE, CENTRES, SPREAD, SPREADS, MomentsPlan
 from capemix.prepare.moments import Spreads
 from capemix.prepare.rows import denormalise_rows, normalise_rows
 from capemix.randomness.gaussian import add_gaussian
@@ -16,6 +16,7 @@ from capemix.synthesizers.moments import (
     CLIPPED_AT,
     ClassGaussians,
     apportioned,
+    averaged,
     clamped,
     clamped_rows,
     cleaned_spread,
@@ -36,10 +37,7 @@ def taken_moments(taking: Taking) -> ClassGaussians:
     rank = tuned_rank(records, len(plan.classes), plan.most_rank, taking.noise_multiplier(SPREADS))
     taking.choose(rank)
     centre = taking.first(CENTRE, taking.frame(), CLIPPED_AT, apart=False)[0][0] / records
-    about = taking.frame(centre=centre[None, :])
-    offsets, deviation = taking.first(CENTRES, about, CLIPPED_AT, apart=True)
-    offsets = shrunk_centres(offsets / sizes[:, None], (deviation / sizes) ** 2)
-    centres = centre + offsets
+    centres = _class_centres(taking, centre, sizes)
     within = taking.frame(centre=centres)
     asked = Spreads(within, taking.clip(SPREAD, within, CLIPPED_AT), apart=False)
     spread, deviation = taking.second(SPREAD, asked)
@@ -50,6 +48,18 @@ def taken_moments(taking: Taking) -> ClassGaussians:
         basis, scale = directions[:, -rank:], variances[-rank:] ** -0.5
         spreads += _own_spreads(taking, centres, sizes, basis, scale)
     return ClassGaussians(sizes, centres, spreads)
+
+
+def _class_centres(taking: Taking, centre: Real, sizes: Real) -> Real:
+    """Looked at twice: about its own class's centre a row is shorter, and so is the noise that
+    hides it."""
+    about = taking.frame(centre=centre[None, :])
+    sums, far = taking.first(CENTRES, about, CLIPPED_AT, apart=True)
+    first = sums / sizes[:, None]
+    found = shrunk_centres(first, (far / sizes) ** 2)
+    sums, near = taking.first(AGAIN, taking.frame(centre=centre + found), CLIPPED_AT, apart=True)
+    offsets, deviation = averaged(first, far, found + sums / sizes[:, None], near)
+    return centre + shrunk_centres(offsets, (deviation / sizes) ** 2)
 
 
 def _own_spreads(taking: Taking, centres: Real, sizes: Real, basis: Real, scale: Real) -> Real:

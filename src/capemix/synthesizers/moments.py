@@ -1,9 +1,9 @@
 """Rows drawn from a Gaussian for each class, whose centre and spread come from private sums.
 
 The sums asked for, in this order (each about what the one before found):
-    class sizes; the centre of all rows; the classes' centres; the spread within classes, one for
-    all; and in its ``rank`` largest directions, each class's own spread;
-and before each of the last four a histogram of norms, by whose median rows are clipped.
+    class sizes; the centre of all rows; the classes' centres, and again about those; the spread
+    within classes, one for all; and in its ``rank`` largest directions, each class's own spread;
+and before each but the first a histogram of norms, by whose median rows are clipped.
 Everything below is post-processing: it knows the law of the noise in its inputs, and takes for
 signal only what exceeds it.
 """
@@ -68,6 +68,17 @@ def shrunk_centres(centres: Real, variances: Real) -> Real:
     between = np.maximum((centres**2).mean(axis=0) - variances.mean(), 0.0)
     whole = between[None, :] + variances[:, None]
     return np.asarray(centres * (between[None, :] / np.maximum(whole, 1e-300)))
+
+
+def averaged(
+    first: Real, first_deviation: float, second: Real, second_deviation: float
+) -> tuple[Real, float]:
+    """Two estimates with noise of these deviations, weighted for the least noise; and what that is.
+    Without any the second counts, which was looked at from nearer."""
+    both = math.hypot(first_deviation, second_deviation)
+    part = (second_deviation / both) ** 2 if both else 0.0
+    deviation = first_deviation * second_deviation / both if both else 0.0
+    return np.asarray(part * first + (1.0 - part) * second), deviation
 
 
 def wigner_edge(deviation: float, size: int) -> float:
