@@ -43,7 +43,7 @@ from capemix.errors import InputError
 from capemix.mix.select import select
 from capemix.pipeline import SourceDraws
 from capemix.plan import MomentsPlan, Plan, make_plan
-from capemix.plan.moments import CENTRES, make_moments_plan
+from capemix.plan.moments import SPREAD, make_moments_plan
 from capemix.plan.rounds import Rounds
 from capemix.prepare import rows as prepare_rows_module
 from capemix.prepare.steps import SiteZScore
@@ -459,7 +459,7 @@ class RoundedMoments(MomentsPlan):
 
 
 def tight_rounds() -> RoundSetting:
-    """Six rounds where a small excess shows, as in `tight_looks`."""
+    """Eight rounds where a small excess shows, as in `tight_looks`."""
     plan = make_moments_plan(width=1, classes=(0,), class_sizes=(12,), samples=1, delta=0.6)
     rounded = RoundedMoments(**{**vars(plan), "multiplier": 0.5})
     return RoundSetting("tight", rounded, corners(plan))
@@ -469,9 +469,9 @@ def tight_rounds() -> RoundSetting:
 def test_a_canary_shows_in_every_round_and_by_no_more_than_is_accounted(
     who: dict[str, Any],
 ) -> None:
-    """Nine rounds, each planned by what was found before. Log ratios are those of one Gaussian, and
-    not of a multiplier a third off; it is the accounted one but for what is lost in truncation. A
-    colluding site's part is taken off."""
+    """Eleven rounds, each planned by what was found before. Log ratios are those of one Gaussian,
+    and not of a multiplier a third off; it is the accounted one but for what is lost in truncation.
+    A colluding site's part is taken off."""
     setting = moments_setting("rounds", 2.0, 1e-2, **who)
     seen = carried_out(setting, 1, SeededSource(3))
     assert [one.name for one in seen] == list(setting.plan.chosen_rounds().plans)
@@ -494,22 +494,22 @@ def test_a_canary_shows_in_every_round_and_by_no_more_than_is_accounted(
     assert p_value(scores, m / 1.3) < 1e-4
 
 
-def test_a_round_with_half_of_its_noise_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_round_with_a_third_of_its_noise_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     setting = tight_rounds()
     assert setting.epsilon == pytest.approx(gaussian_epsilon(0.5, 0.6), rel=1e-3)
     assert not rounds_audited(setting).violated
-    planned = setting.plan.rounds(0).plan(CENTRES).site_deviation
+    planned = setting.plan.rounds(0).plan(SPREAD).site_deviation
     made = SourceDraws.__init__
 
     def too_small(self: SourceDraws, plan: Plan, source: Any) -> None:
         made(self, plan, source)
         if plan.site_deviation == planned:
-            self._deviation /= 2
+            self._deviation /= 3
 
     monkeypatch.setattr(SourceDraws, "__init__", too_small)
     found = rounds_audited(setting)
     assert found.violated
-    assert found.attack == CENTRES
+    assert found.attack == SPREAD
 
 
 def rounds_audited(setting: RoundSetting) -> Measured:

@@ -35,7 +35,7 @@ _CHUNK: Final = 1 << 19  # words at a time: every call hands the interpreter loc
 _FIXED: Final = 320  # bits after the point while weights are computed
 _TOTAL: Final = 128  # probabilities are multiples of 2^-128
 _TAIL_BITS: Final = 115
-_LAWS: Final = 16  # kept: a release of moments has nine rounds, each with a law of its own
+_LAWS: Final = 16  # kept: a release of moments has eleven rounds, each with a law of its own
 _DECIMAL = Context(prec=130)
 
 
