@@ -119,6 +119,22 @@ def test_no_image_adds_more_to_a_head_than_is_counted(
     assert np.array_equal(summed(slice(None))[0], each.sum(axis=0))  # nobody feels another
 
 
+@pytest.mark.parametrize("lattice", [None, 700])
+@pytest.mark.parametrize("size", [1e-300, 1e-30, 1e30, 1e300])
+def test_no_numbers_in_a_head_can_stop_a_site(lattice: int | None, size: float) -> None:
+    rows = bars(5)
+    plain = a_head()
+    for head in (
+        replace(plain, deviation=np.full(channels(), size)),
+        replace(plain, mean=np.full(channels(), -size)),
+        replace(plain, weights=np.full(plain.weights.shape, size) * [[1.0, -1.0]]),
+        replace(plain, frame=replace(plain.frame, centre=np.full((1, 64), size))),
+    ):
+        made = sum_contributions(rows.features, rows.labels, head, lattice_norm_bound=lattice).sums
+        assert np.isfinite(made).all()
+        assert np.linalg.norm(made.astype(np.float64)) <= 5 * (lattice or 1) * (1 + 1e-9)
+
+
 def test_a_heads_sums_are_gradients() -> None:
     rows, head = bars(200), a_head()
     lattice = 32_767

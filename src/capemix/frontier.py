@@ -25,6 +25,7 @@ import numpy as np
 
 from capemix.api import release_of
 from capemix.data.rows import LabeledRows
+from capemix.data.soft_labels import SoftLabels
 from capemix.errors import InputError
 from capemix.evaluate import Classifier, Progress, train_and_test
 from capemix.prepare.rows import Preparation
@@ -266,20 +267,27 @@ class Task:
         rows = replace(
             self.real, features=release.features.astype(np.float64), labels=release.labels
         )
-        return self._trained(rows, seed, progress, prepared=True)
+        return self._trained(rows, seed, progress, prepared=True, soft=release.soft_labels)
 
     def real_utility(self, seed: int, progress: Progress | None = None) -> float:
         """Accuracy on test rows after training on the real rows."""
         return self._trained(self.real, seed, progress, prepared=False)
 
     def _trained(
-        self, rows: LabeledRows, seed: int, progress: Progress | None, *, prepared: bool
+        self,
+        rows: LabeledRows,
+        seed: int,
+        progress: Progress | None,
+        *,
+        prepared: bool,
+        soft: SoftLabels | None = None,
     ) -> float:
         score = train_and_test(
             rows,
             self.test,
             self.preparation,
             model=replace(self.classifier, seed=seed),
+            soft_labels=soft if self.classifier.takes_soft_labels else None,
             prepared=prepared,
             progress=progress,
         )

@@ -48,16 +48,17 @@ class Curve:
 
 def asked_by(recipe: str, asked: Mapping[str, Any], rows: int) -> dict[str, Any]:
     """What a recipe asks of `capemix.api.release_of`, where mixing asks ``asked``; ``rows`` are
-    drawn by those that draw."""
+    drawn by those that draw. ``upright`` is for those that look at images."""
     if recipe not in RECIPES:
         raise InputError(
             "--recipes", "has one that is unknown", value=recipe, fix=f"use {', '.join(RECIPES)}"
         )
+    plain = {name: value for name, value in asked.items() if name != "upright"}
     if recipe == "mixing":
-        return dict(asked)
+        return plain
     if recipe == "redraw":
-        return {**asked, "redraw": rows, "tune": True}
-    kept = ("normalise", "class_sizes", *_WHO)
+        return {**plain, "redraw": rows, "tune": True}
+    kept = ("normalise", "class_sizes", "upright", *_WHO)
     return {
         **{name: value for name, value in asked.items() if name in kept},
         "synthesizer": recipe,

@@ -297,10 +297,9 @@ def is_upright(said: bool | None, synthesizer: str, loaded: Loaded) -> bool | No
     from capemix.plan.moments import MOST_COLUMNS
 
     info = loaded.info
-    wide = info is not None and info.width > MOST_COLUMNS
-    if said is None and wide and synthesizer in ("moments", "moments+teacher"):
-        return info.handwriting if info is not None else None
-    return said
+    if said is not None or info is None or synthesizer not in ("moments", "moments+teacher"):
+        return said
+    return info.handwriting if info.width > MOST_COLUMNS else None
 
 
 @dataclass(frozen=True, kw_only=True)

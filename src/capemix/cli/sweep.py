@@ -24,7 +24,7 @@ def sweep(
         str,
         typer.Option(
             help="Of mixing (as asked for), redraw (rows drawn anew from tuned mixtures), moments "
-            "(a Gaussian for each class)."
+            "(a Gaussian for each class; of wide images, several), moments+teacher (images)."
         ),
     ] = "mixing,redraw,moments",
     rows: Annotated[
@@ -73,7 +73,10 @@ def sweep(
         trained,
         test,
         rows_are_public,
-        lambda loaded: method.asked(table, mixing, loaded, opt.given(context)),
+        lambda loaded: {
+            **method.asked(table, mixing, loaded, opt.given(context)),
+            "upright": bool(opt.is_upright(method.upright, "moments", loaded)),
+        },
     )
     first = table.test_seed or 0
     sizes = task.asked.get("class_sizes")

@@ -138,11 +138,14 @@ class Head:
 
     def _units(self, images: npt.NDArray[np.float32], most: int) -> Units:
         found = scattered(images).reshape(len(images), channels(), -1)
-        found -= self.mean.astype(np.float32)[None, :, None]
-        found /= self.deviation.astype(np.float32)[None, :, None]
-        rows = found.reshape(len(images), -1)
+        with np.errstate(all="ignore"):  # whatever a message brought, a row counts or does not
+            found -= self.mean.astype(np.float32)[None, :, None]
+            found /= self.deviation.astype(np.float32)[None, :, None]
+            rows = found.reshape(len(images), -1)
+            norms = np.maximum(np.sqrt(np.einsum("ij,ij->i", rows, rows)), 1e-6)
+        rows[~np.isfinite(norms)] = 0.0
         whole = math.hypot(1.0, 1.0 / LENGTH) * (1.0 + 1e-5)  # more than single precision loses
-        rows /= (whole * np.maximum(np.sqrt(np.einsum("ij,ij->i", rows, rows)), 1e-6))[:, None]
+        rows /= np.where(np.isfinite(norms), whole * norms, 1.0).astype(np.float32)[:, None]
         constant = np.full((len(rows), 1), 1.0 / LENGTH / whole, dtype=np.float32)
         return whole_rows(np.hstack([rows, constant]), most)
 
@@ -159,6 +162,7 @@ class Head:
         """Of features by `units`."""
         most, _ = _norms(lattice, *self.weights.shape)
         weights = self.weights * (LENGTH / whole_scale(most, len(self.weights)))
+        weights = np.clip(weights, -1e30, 1e30)  # of single precision
         out = np.empty((len(units), self.frame.classes), dtype=np.float32)
         single = weights.astype(np.float32)
 
@@ -170,7 +174,8 @@ class Head:
 
     def _residuals(self, units: Units, labels: Codes, lattice: int | None) -> Units:
         _, second = _norms(lattice, *self.weights.shape)
-        residuals = softmax(self.logits(units, lattice))
+        logits = self.logits(units, lattice)
+        residuals = softmax(np.where(np.isfinite(logits), logits, 0.0))
         residuals[np.arange(len(labels)), labels] -= 1.0
         return whole_rows(clip_rows(residuals * LENGTH, 1.0), second)
 
