@@ -201,6 +201,42 @@ def test_features_are_kept_as_long_as_the_rows_and_no_longer() -> None:
     assert len(remembered._KEPT) == before
 
 
+def test_features_are_kept_for_one_number_of_classes_only() -> None:
+    """A longer list of classes leaves shorter features: stale ones would be too long."""
+    rows = bars(10)
+    few = a_head()
+    many = Head(
+        replace(few.frame, classes=100), SHAPE, 40, few.mean, few.deviation,
+        np.zeros((features_of(SHAPE) + 1, 100)),
+    )  # fmt: skip
+    for head in (few, many, few):
+        sums = [
+            sum_contributions(features, rows.labels, head, lattice_norm_bound=1000).sums
+            for features in (rows.features, rows.features.copy())
+        ]
+        assert np.array_equal(*sums)
+
+
+@pytest.mark.parametrize(
+    "bad", [{"shape": (5, 4)}, {"shape": (8.0, 8.0)}, {"shape": (-8, -8)}, {"smooth": 3.0}]
+)
+def test_an_odd_head_is_refused_before_any_row_is_seen(bad: dict[str, Any]) -> None:
+    with pytest.raises(InputError, match="parts of different sizes"):
+        replace(a_head(), **bad)
+
+
+def test_images_that_are_too_large_are_refused_before_anything_is_paid() -> None:
+    for shape, classes in (((64, 68), 2), ((64, 64), 200)):
+        with pytest.raises(InputError, match="at most"):
+            make_moments_plan(
+                width=shape[0] * shape[1],
+                classes=tuple(range(classes)),
+                normalise=WAY,
+                images=Images(shape),
+                scheme="central",
+            )
+
+
 def test_an_image_is_set_upright_by_itself_and_its_slant_is_kept() -> None:
     images = bars(9).features / 127.5 - 1.0
     whole = upright_rows(images, SHAPE, -1.0, 1.0)

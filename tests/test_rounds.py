@@ -14,8 +14,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from capemix import agent as agent_module
 from capemix.accounting.cost import together
-from capemix.agent import Agent, Holdings, load_identity, new_identity
+from capemix.agent import Agent, Holdings, load_identity, new_identity, prepared_or_none
 from capemix.data import LabeledRows, load_dataset, partition
 from capemix.engines.flower import exchange as exchange_module
 from capemix.engines.flower.app_folder import run_config
@@ -33,6 +34,7 @@ from capemix.plan import MomentsPlan, Plan, make_moments_plan, make_plan, moment
 from capemix.plan.moments import CENTRE, CENTRES, NORMS_OF, SIZES, SPREAD, SPREADS
 from capemix.prepare.frame import Frame
 from capemix.prepare.moments import Moments, NormHistogram, Spreads, Squares, sum_contributions
+from capemix.prepare.rows import normalise_rows
 from capemix.prepare.steps import ColumnMap, PublicMap
 from capemix.protocol.agreement import public_bytes
 from capemix.protocol.chunks import LEAST_CHUNK
@@ -491,7 +493,7 @@ def test_parts_that_were_not_written_by_us_are_refused() -> None:
 
 @pytest.mark.parametrize("lattice", [None, 1000])
 @pytest.mark.parametrize("size", [1e-300, 1e300])
-@pytest.mark.parametrize("clip", [1e-300, 1.0, 1e300])
+@pytest.mark.parametrize("clip", [1e-100, 1.0, 1e300])
 def test_no_numbers_in_a_round_can_stop_a_site(
     lattice: int | None, size: float, clip: float
 ) -> None:
@@ -735,3 +737,75 @@ def test_a_plan_of_moments_is_written_checked_and_set_up(capemix: Capemix, tmp_p
     assert capemix(*init).code == 0
     policy = Policy.from_json((tmp_path / "fed" / "policy.json").read_text())
     assert policy.synthesizers == ("moments",)
+
+
+# -- what a refusal would tell ---------------------------------------------------------------------
+
+
+def test_rows_that_cannot_be_made_ready_are_counted_as_none(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Whatever went wrong depends on the rows: whoever asks sees an upload like any other."""
+    rows = some_rows()
+    asked = Moments(Frame(WAY, 5, 2), 1.0, (1.0, 0.0))
+    plan = a_plan().rounds(0).plan(SIZES, classes=rows.classes, contribution=asked)
+    whole = prepared_or_none(plan, rows)
+    assert whole.sums.sum() > 0
+    real = agent_module.prepare_site
+
+    def stumbling(plan: Plan, features: Any, labels: Any) -> Any:
+        if len(features):
+            raise IndexError(f"a private value: {features[0, 0]}")
+        return real(plan, features, labels)
+
+    monkeypatch.setattr(agent_module, "prepare_site", stumbling)
+    none = prepared_or_none(plan, rows)
+    assert none.sums.shape == whole.sums.shape
+    assert not none.sums.any()
+    assert "IndexError" in caplog.text
+    assert "private value" not in caplog.text
+
+
+@pytest.mark.parametrize("scale", [1e-306, 1e-200, 1e200])
+def test_a_map_in_which_one_rows_quotient_is_infinite_is_refused(scale: float) -> None:
+    with pytest.raises(InputError, match="public map"):
+        PublicMap(127.5, scale, 0, 255)
+    with pytest.raises(InputError, match="column map"):
+        ColumnMap((0.0,), (scale,), (0.0,), (1.0,))
+
+
+@pytest.mark.parametrize("ends", [(0, None), (None, 1.0), (1.0, 1.0), (2.0, 1.0), (True, 3)])
+def test_a_map_needs_both_ends_of_its_range(ends: Any) -> None:
+    with pytest.raises(InputError, match="both ends"):
+        PublicMap(0.0, 1.0, *ends)
+
+
+def test_whole_numbers_of_any_length_in_a_map_stop_nobody() -> None:
+    rows = np.array([[3.0, 2.0]])
+    how = ColumnMap((0, 2**70), (1, 1), (0, 0), (2**70, 1))
+    assert np.isfinite(normalise_rows(rows, how)).all()
+
+
+@pytest.mark.parametrize("upright", [(16,), (-4, -4), (2, 8.0), (4, 8)])
+def test_a_frame_of_odd_images_is_refused_before_any_row_is_seen(upright: Any) -> None:
+    with pytest.raises(InputError, match="parts of different sizes"):
+        Frame(PublicMap.of_range(0, 1), 16, 2, upright=upright)
+    with pytest.raises(InputError, match="declared range"):
+        Frame(PublicMap(), 16, 2, upright=(4, 4))
+    with pytest.raises(InputError, match="parts of different sizes"):
+        Frame(PublicMap(), 5000, 2, basis=np.ones((5000, 2)))
+
+
+def test_what_is_kept_of_rows_is_kept_for_one_frame_only() -> None:
+    """Arrays whose bytes follow each other in two ways are two keys."""
+    rng = np.random.default_rng(0)
+    rows, labels = rng.normal(size=(20, 3)), np.zeros(20, dtype=np.int64)
+    parts = rng.normal(size=(2, 3))
+    one = Frame(PublicMap(), 3, 1, centre=parts[:1], basis=parts[1:].T.copy())
+    two = Frame(PublicMap(), 3, 1, basis=parts.reshape(3, 2).copy())
+    for frame in (one, two, one):
+        made = sum_contributions(rows, labels, Spreads(frame, 1.0), lattice_norm_bound=50).sums
+        again = sum_contributions(
+            rows.copy(), labels, Spreads(frame, 1.0), lattice_norm_bound=50
+        ).sums
+        assert np.array_equal(made, again)

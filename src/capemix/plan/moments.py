@@ -15,6 +15,7 @@ from capemix.guarantee import Guarantee
 from capemix.plan.making import make_plan
 from capemix.plan.plan import BudgetLine, steps_as_json
 from capemix.plan.rounds import Round, Rounds, plan_rounds
+from capemix.prepare.frame import MOST_EXACT
 from capemix.prepare.moments import NORMS
 from capemix.prepare.rows import LATTICE_STEP
 from capemix.prepare.scattering import features_of
@@ -270,6 +271,14 @@ class MomentsPlan:
         if math.prod(images.shape) != self.width or self.table is not None:
             raise InputError(
                 "images", "do not fit the rows", value=images.shape, fix="give their shape"
+            )
+        numbers = (features_of(images.shape) + 1) * len(self.classes)
+        if self.width + images.upright > MOST_EXACT or numbers > 1 << 20:
+            raise InputError(
+                "images",
+                f"must have at most {MOST_EXACT} pixels, fewer with very many classes",
+                value=images.shape,
+                fix="make them smaller, or use --synthesizer mixing",
             )
         if not isinstance(self.normalise, PublicMap) or None in (
             self.normalise.low,

@@ -7,7 +7,6 @@ bit: products here are exact, and rows become whole numbers one by one.
 from __future__ import annotations
 
 import base64
-import hashlib
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -18,7 +17,7 @@ import numpy.typing as npt
 
 from capemix.errors import InputError
 from capemix.prepare.images import upright_rows
-from capemix.prepare.remembered import remembered
+from capemix.prepare.remembered import key_of, remembered
 from capemix.prepare.rows import Real, normalise_rows
 from capemix.prepare.steps import ColumnMap, PublicMap
 
@@ -57,7 +56,9 @@ class Frame:
         if fits and isinstance(self.normalise, ColumnMap):
             fits = len(self.normalise.shift) == self.columns
         if fits and self.upright is not None:
-            fits = math.prod(self.upright) == self.columns
+            fits = len(self.upright) == 2 and all(type(n) is int and n > 0 for n in self.upright)
+            fits = fits and math.prod(self.upright) == self.columns
+            fits = fits and 0.0 < self.shades[1] - self.shades[0] < math.inf
         d = self.seen
         if fits and self.centre is not None:
             fits = self.centre.shape in ((1, d), (self.classes, d))
@@ -68,6 +69,10 @@ class Frame:
             fits = fits and self.points.shape[::2] == (self.classes, self.directions)
         if fits and self.scale is not None:
             fits = self.scale.shape == (self.directions,)
+        if fits and self.basis is not None:
+            fits = d <= MOST_EXACT
+        if fits and self.points is not None:
+            fits = self.directions <= MOST_EXACT
         if not fits:
             raise InputError(
                 "a frame",
@@ -135,7 +140,7 @@ class Frame:
                 out[piece] = upright_rows(rows, shape, *self.shades)
             return out
 
-        return remembered(features, "upright", repr((shape, self.normalise)).encode(), made)
+        return remembered(features, "upright", key_of(shape, self.normalise), made)
 
     def _turned_rows(
         self, features: npt.NDArray[Any], seen: npt.NDArray[Any], labels: Codes
@@ -153,10 +158,8 @@ class Frame:
                     out[piece] = row_by_row(self._about(seen[piece], labels[piece]), basis)
             return out
 
-        key = hashlib.sha256(repr((self.upright, self.normalise)).encode())
-        for part in (self.centre, basis, labels):
-            key.update(b"" if part is None else np.ascontiguousarray(part).tobytes())
-        return remembered(features, "turned", key.digest(), made)
+        key = key_of(self.upright, self.normalise, self.centre, basis, labels)
+        return remembered(features, "turned", key, made)
 
     def _about(self, seen: npt.NDArray[Any], labels: Codes) -> Real:
         if self.upright is None:
@@ -178,6 +181,8 @@ def _nearest(points: Real, vectors: Real, labels: Codes) -> Codes:
 
 
 _BITS: Final = 20
+MOST_EXACT: Final = 4096
+"""Columns over which a product is exact."""
 
 
 def row_by_row(rows: Real, matrix: Real) -> Real:
@@ -188,7 +193,7 @@ def row_by_row(rows: Real, matrix: Real) -> Real:
     both are first rounded to whole numbers of 20 bits, each row by its own largest entry; of up to
     4096 of them every partial sum is below 2^53, and exact in any order.
     """
-    if len(matrix) > 4096:
+    if len(matrix) > MOST_EXACT:
         raise ValueError(f"a product over {len(matrix)} columns is not exact")
     by_row = _exponents(np.abs(rows).max(axis=1, initial=0.0))[:, None]
     by_matrix = _exponents(np.abs(matrix).max(initial=0.0))
@@ -216,6 +221,7 @@ def whole_scale(most: int, width: int) -> float:
 def whole_rows(rows: npt.NDArray[np.floating[Any]], most: int) -> npt.NDArray[np.int16]:
     """Rows of norm 1 at most as whole numbers of norm ``most`` at most: each rounded, or toward
     zero if rounding made it too long; then checked in integers."""
+    rows = np.where(np.isfinite(rows).all(axis=1, keepdims=True), rows, rows.dtype.type(0.0))
     scaled = rows * rows.dtype.type(whole_scale(most, rows.shape[1]))
     whole = np.rint(scaled).astype(np.int16)
     long = squared_norms(whole) > most**2

@@ -24,11 +24,11 @@ from scipy import linalg
 from capemix import kernels
 from capemix.errors import InputError
 from capemix.kernels.threads import in_parallel
-from capemix.prepare.frame import Codes, Frame, row_by_row, whole_rows, whole_scale
+from capemix.prepare.frame import MOST_EXACT, Codes, Frame, row_by_row, whole_rows, whole_scale
 from capemix.prepare.images import smooth_directions
-from capemix.prepare.remembered import remembered
+from capemix.prepare.remembered import key_of, remembered
 from capemix.prepare.rows import MAX_LATTICE_NORM, Real, clip_rows
-from capemix.prepare.scattering import channels, features_of, scattered
+from capemix.prepare.scattering import STEP, channels, features_of, scattered
 
 LENGTH: Final = 20.0
 """Of the features beside the constant 1, as the head sees them: larger learns faster."""
@@ -57,9 +57,12 @@ class Head:
     ARRAYS: ClassVar = ("mean", "deviation", "weights")
 
     def __post_init__(self) -> None:
-        features = features_of(self.shape) + 1
+        sides = [type(side) is int and side > 0 and side % STEP == 0 for side in self.shape]
+        whole = len(sides) == 2 and all(sides) and type(self.smooth) is int
+        features = features_of(self.shape) + 1 if whole else 0
         fits = (
-            math.prod(self.shape) == self.frame.columns
+            whole
+            and math.prod(self.shape) == self.frame.columns <= MOST_EXACT
             and self.frame.centre is not None
             and len(self.frame.centre) == 1
             and self.frame.basis is None
@@ -87,9 +90,9 @@ class Head:
         lattice: int | None,
     ) -> None:
         """Add every record's gradient; a label below 0 drops its record."""
-        key = repr((self.smooth, self.frame.upright, self.frame.normalise, lattice)).encode()
-        for part in (self.frame.centre, self.mean, self.deviation):
-            key += np.asarray(part).tobytes()
+        most, _ = _norms(lattice, *self.weights.shape)
+        how, frame = (self.shape, self.smooth, most), self.frame
+        key = key_of(how, frame.upright, frame.normalise, frame.centre, self.mean, self.deviation)
         units = remembered(features, "units", key, lambda: self.units(features, lattice))
         kept = labels >= 0
         residuals = self._residuals(units, np.maximum(labels, 0), lattice)

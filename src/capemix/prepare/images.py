@@ -47,6 +47,7 @@ def slants(images: npt.NDArray[np.floating[Any]]) -> Real:
     mass, rows, columns, both, squares = sums.T
     spread = np.maximum(mass * squares - rows**2, 1e-2 * mass**2)
     found = (mass * both - rows * columns) / np.maximum(spread, 1.0)
+    found = np.where(np.isfinite(found), found, 0.0)
     return np.asarray(np.clip(found, -MOST_SLANT, MOST_SLANT))
 
 

@@ -33,6 +33,9 @@ from capemix.prepare.head import Head
 from capemix.prepare.rows import Real, clip_rows, truncate_rows
 from capemix.prepare.steps import SiteZScore, normalise_as_json, normalise_from_json
 
+LEAST: Final = 1e-100
+"""Of a clip norm, and of a weight that is not 0: what is divided by them stays finite."""
+
 NORMS: Final = tuple(2.0 ** (step / 4) for step in range(-24, 17))
 """Norms to clip at, over the square root of the dimensions."""
 
@@ -116,7 +119,9 @@ class Spreads:
         return self.frame.directions**2
 
     def add(self, sums: npt.NDArray[Any], v: Real, group: Codes, lattice: int | None) -> None:
-        unit = clip_rows(v, self.clip) / self.clip
+        if v.shape[1] != self.frame.directions:
+            raise ValueError("vectors of another frame")
+        unit = clip_rows(clip_rows(v, self.clip) / self.clip, 1.0)
         if lattice is not None:
             unit = whole_rows(unit, math.isqrt(lattice)).astype(np.float64)
         for place in np.unique(group):
@@ -174,6 +179,7 @@ class NormHistogram:
 
     def add(self, sums: npt.NDArray[Any], v: Real, group: Codes, lattice: int | None) -> None:
         with np.errstate(over="ignore"):
+            v = np.ascontiguousarray(v)
             norms = np.sqrt(np.einsum("ij,ij->i", v, v) / v.shape[1])
         place = np.minimum(np.searchsorted(NORMS, norms), len(NORMS) - 1)
         _add_rows(sums, np.eye(len(NORMS))[place], group, self.bound, lattice)
@@ -196,7 +202,7 @@ Contribution = Moments | Spreads | Squares | NormHistogram | Head
 
 def _check_clip(clip: float, *weights: float) -> None:
     numbers = (clip, *weights)
-    sound = all(type(n) in (int, float) and math.isfinite(n) and n >= 0 for n in numbers)
+    sound = all(type(n) in (int, float) and (n == 0 or LEAST <= n < math.inf) for n in numbers)
     if not sound or clip <= 0:
         raise InputError(
             "moments",

@@ -5,11 +5,13 @@ Only public maps of single rows are kept so: which round asks makes no differenc
 
 from __future__ import annotations
 
+import hashlib
 import threading
 import weakref
 from collections.abc import Callable
 from typing import Any, Final
 
+import numpy as np
 import numpy.typing as npt
 
 Array = npt.NDArray[Any]
@@ -18,8 +20,22 @@ _KEPT: dict[tuple[int, str], tuple[weakref.ref[Any], bytes, Array]] = {}
 _LOCK: Final = threading.Lock()
 
 
+def key_of(*parts: Any) -> bytes:
+    """One key for one list of parts, arrays with their types and shapes."""
+    key = hashlib.sha256()
+    for part in parts:
+        if isinstance(part, np.ndarray):
+            key.update(f"array {part.dtype} {part.shape} ".encode())
+            key.update(np.ascontiguousarray(part).tobytes())
+        else:
+            said = repr(part).encode()
+            key.update(f"value {len(said)} ".encode() + said)
+    return key.digest()
+
+
 def remembered(rows: Array, kind: str, key: bytes, make: Callable[[], Array]) -> Array:
-    """What ``make`` makes of ``rows``, or made the last time with the same key; one for a kind."""
+    """What ``make`` makes of ``rows``, or made the last time with the same key; one for a kind.
+    Rows must not be changed in place."""
     place = (id(rows), kind)
     with _LOCK:
         known = _KEPT.get(place)

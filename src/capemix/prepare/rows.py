@@ -71,11 +71,16 @@ def normalise_rows(features: npt.NDArray[Any], how: Normalise) -> Real:
         rows /= np.where(deviation > 0, deviation, 1.0)
         return rows
     if how.low is not None and how.high is not None:
-        np.clip(rows, how.low, how.high, out=rows)
+        np.clip(rows, _floats(how.low), _floats(how.high), out=rows)
     with np.errstate(over="ignore"):
-        rows -= how.shift
-        rows /= how.scale
+        rows -= _floats(how.shift)
+        rows /= _floats(how.scale)
     return rows
+
+
+def _floats(values: float | tuple[float, ...]) -> Real:
+    """Whole numbers too, however long."""
+    return np.asarray(values, dtype=np.float64)
 
 
 def denormalise_rows(rows: npt.NDArray[np.floating[Any]], how: PublicMap | ColumnMap) -> None:
@@ -88,6 +93,7 @@ def denormalise_rows(rows: npt.NDArray[np.floating[Any]], how: PublicMap | Colum
 
 def clip_rows(rows: Real, bound: float) -> Real:
     """x * min(1, bound / |x|): no row's l2 norm exceeds ``bound``, rounding included."""
+    rows = np.ascontiguousarray(rows)  # a norm is added up in the order that rows lie in memory
     largest = np.abs(rows).max(axis=1, initial=0.0)
     finite = np.isfinite(largest)
     safe = np.where(finite[:, None], rows, 0.0)

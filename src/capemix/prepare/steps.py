@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any
+from typing import Any, Final
 
 from capemix.errors import InputError
 
@@ -26,6 +27,20 @@ class Step:
     says: str
 
 
+MOST: Final = 1e100
+"""In size, of what a map is made of; scales are no smaller than its inverse. Beyond, a difference
+or a quotient of two of them could be infinite for one row and not for another."""
+
+
+def _sound(numbers: Iterable[float], scales: Iterable[float]) -> bool:
+    given = [*numbers, *scales]
+    return (
+        all(isinstance(n, int | float) and not isinstance(n, bool) for n in given)
+        and all(abs(n) <= MOST for n in given)
+        and all(scale >= 1 / MOST for scale in scales)
+    )
+
+
 @dataclass(frozen=True)
 class PublicMap:
     """x -> (x - shift) / scale with constants declared public; the identity by default.
@@ -40,12 +55,25 @@ class PublicMap:
     high: float | None = None
 
     def __post_init__(self) -> None:
-        if not (math.isfinite(self.shift) and math.isfinite(self.scale) and self.scale > 0):
+        if not _sound([self.shift], [self.scale]):
             raise InputError(
                 "public map",
                 "needs a finite shift and a positive scale",
                 value=f"{self.shift},{self.scale}",
-                fix="give finite numbers",
+                fix=f"give numbers up to {MOST:g}",
+            )
+        if self.low is None and self.high is None:
+            return
+        if self.low is None or self.high is None or not _sound([self.low, self.high], []):
+            bad = True
+        else:
+            bad = self.low >= self.high
+        if bad:
+            raise InputError(
+                "public map",
+                "needs both ends of a range, LO < HI",
+                value=f"{self.low},{self.high}",
+                fix=f"give numbers up to {MOST:g}",
             )
 
     @classmethod
@@ -89,8 +117,7 @@ class ColumnMap:
         if (
             len({len(part) for part in parts}) != 1
             or not numbers
-            or not all(math.isfinite(value) for part in parts for value in part)
-            or not all(value > 0 for value in self.scale)
+            or not _sound([*self.shift, *self.low, *self.high], self.scale)
             or not all(low <= high for low, high in zip(self.low, self.high, strict=True))
         ):
             raise InputError(

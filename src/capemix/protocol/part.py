@@ -4,7 +4,8 @@ rounds or to none.
 The whole is a `MomentsPlan`, from which a site works out itself how many rounds there are, what
 each adds up, how much noise it has and what it costs. Only what a record adds (a centre, a basis, a
 norm to clip at) depends on earlier rounds, and it can be anything that adds no more than was said.
-No plan has more than `MOST_COLUMNS` and `MOST_CLASSES`, so that a round's sums are 55 MB at most.
+No plan has more than `MOST_COLUMNS` and `MOST_CLASSES`, and an image no more than `MOST_EXACT`
+pixels, so that a round's sums are 55 MB at most.
 """
 
 from __future__ import annotations
@@ -15,7 +16,9 @@ from typing import Any
 from capemix.accounting.cost import Cost
 from capemix.errors import InputError
 from capemix.plan import MomentsPlan, Plan, moments_from_json
+from capemix.plan.moments import LABELS
 from capemix.plan.rounds import Rounds
+from capemix.prepare.head import Head
 from capemix.protocol.wire import ProtocolError, bytes_of
 from capemix.queries import Relation
 
@@ -70,8 +73,18 @@ class Part:
         whole, asked = self.whole, plan.contribution
         if asked is None:
             return "the plan is not a sum of moments"
-        if asked.frame.directions > asked.frame.seen:
+        frame = asked.frame
+        if frame.columns != whole.width or frame.directions > frame.seen:
             return "the round looks in more directions than there are columns"
+        upright = whole.images.shape if whole.images and whole.images.upright else None
+        if frame.upright != upright:
+            return "the round looks at rows in another way than the release"
+        if frame.points is not None and frame.points.shape[1] != whole.clusters:
+            return "the round has other points than the release has clusters"
+        if isinstance(asked, Head) != self.name.startswith(LABELS) or (
+            isinstance(asked, Head) and (whole.images is None or asked.shape != whole.images.shape)
+        ):
+            return "the round asks for another kind of sum than the release says"
         if whole.rank is None and self.name not in whole.before_rank:
             return f"the round {self.name} needs the rank to be chosen"
         if asked.frame.normalise != whole.normalise:
