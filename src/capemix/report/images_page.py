@@ -35,7 +35,7 @@ def main_table(rows: Sequence[Row], peers: Sequence[Row]) -> str:
             if peer["method"] == method
         }
         lines.append((method, *(known.get(at, "-") for at in COLUMNS)))
-    return table(("", *HEADS), lines)
+    return table(("trained on", *HEADS), lines)
 
 
 def site_table(rows: Sequence[Row]) -> str:
@@ -67,7 +67,7 @@ def ablation_table(rows: Sequence[Row]) -> str:
         lines.append(
             (f"without {off}" if off else "whole", *(_mean(found, "soft", *at) for at in COLUMNS))
         )
-    return table(("", *HEADS), lines)
+    return table(("trained on", *HEADS), lines)
 
 
 def _plain(row: Row) -> bool:
