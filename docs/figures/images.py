@@ -1,4 +1,4 @@
-"""Draw images.png: rows of seeded releases by moments of MNIST and FashionMNIST, beside real ones."""
+"""Draw images.png: rows of seeded releases of MNIST and FashionMNIST, beside real ones."""
 
 from __future__ import annotations
 

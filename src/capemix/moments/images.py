@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy import linalg
 
+from capemix.kernels.threads import in_parallel
 from capemix.moments.taking import Taking
 from capemix.plan.moments import (
     CENTRE,
@@ -22,7 +23,7 @@ from capemix.plan.moments import (
     TIMES,
     Images,
 )
-from capemix.prepare.frame import Frame
+from capemix.prepare.frame import Frame, pieces
 from capemix.prepare.head import Head, softmax
 from capemix.prepare.images import leaned, smooth_directions
 from capemix.prepare.moments import Moments, Spreads, Squares
@@ -52,8 +53,6 @@ SLANT_VARIANCE: Final = 2.0
 RATE, MOMENTUM, RIDGE = 0.03, 0.5, 2.3
 """Of the teacher's steps; what is added to the curvature is as many times the noise over the
 records."""
-
-_CHUNK: Final = 2048
 
 _EVEN: Final = (0.5**0.5, 0.5**0.5)
 _MOSTLY_MEANS: Final = (0.5, 0.75**0.5)
@@ -229,18 +228,23 @@ def _finished(images: Images, frame: Frame, rows: Real, texture: Real, source: S
     out = np.empty((len(rows), frame.columns), dtype=np.float32)
     uniform = source.stream("strength").words(len(rows)).astype(np.float64) * 2.0**-64
     strength = least + (most - least) * uniform
-    for start in range(0, len(rows), _CHUNK):
-        some = rows[start : start + _CHUNK]
+    keys = {piece.start: source.stream("texture", piece.start) for piece in pieces(len(rows))}
+
+    def fill(piece: slice) -> None:
+        some = rows[piece]
         pixels = np.clip(some[:, : frame.columns], blank, full)
-        normals = _normals(pixels.shape, source, "texture", start)
-        pixels += normals * (strength[start : start + _CHUNK, None] * np.sqrt(texture))
+        normals = np.zeros(pixels.shape)
+        add_gaussian(normals.reshape(-1), 1.0, keys[piece.start])
+        pixels += normals * (strength[piece, None] * np.sqrt(texture))
         np.clip(pixels, blank, full, out=pixels)
         if frame.upright is not None:
             shades = (pixels.reshape(-1, *images.shape) - blank) / (full - blank)
             by = np.clip(some[:, -1], -1.0, 1.0)
             pixels = leaned(shades, by).reshape(len(some), -1) * (full - blank) + blank
         denormalise_rows(pixels, frame.normalise)
-        out[start : start + _CHUNK] = pixels
+        out[piece] = pixels
+
+    in_parallel(fill, pieces(len(rows)), None)
     return out
 
 

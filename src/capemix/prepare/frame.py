@@ -16,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from capemix.errors import InputError
+from capemix.kernels.threads import in_parallel
 from capemix.prepare.images import upright_rows
 from capemix.prepare.remembered import key_of, remembered
 from capemix.prepare.rows import Real, normalise_rows
@@ -111,12 +112,12 @@ class Frame:
         """Some records at a time: which they are, each one's v, and its place. A record with a
         label below 0 is left out."""
         kept = np.flatnonzero(labels >= 0)
-        seen = self._seen_rows(features)
+        seen = self.seen_rows(features)
         turned = None if self.basis is None else self._turned_rows(features, seen, labels)
         for start in range(0, len(kept), step):
             piece = kept[start : start + step]
             own = labels[piece]
-            rows = self._about(seen[piece], own) if turned is None else turned[piece]
+            rows = self.about(seen[piece], own) if turned is None else turned[piece]
             with np.errstate(over="ignore", invalid="ignore"):
                 places = own
                 if self.points is not None:
@@ -126,7 +127,7 @@ class Frame:
                     rows = rows * self.scale
             yield piece, finite_rows(rows), places
 
-    def _seen_rows(self, features: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    def seen_rows(self, features: npt.NDArray[Any]) -> npt.NDArray[Any]:
         """Rows as they are, or set upright: once for all rounds."""
         shape = self.upright
         if shape is None:
@@ -134,10 +135,12 @@ class Frame:
 
         def made() -> npt.NDArray[np.float32]:
             out = np.empty((len(features), self.seen), dtype=np.float32)
-            for start in range(0, len(features), _CHUNK):
-                piece = slice(start, start + _CHUNK)
+
+            def fill(piece: slice) -> None:
                 rows = finite_rows(normalise_rows(features[piece], self.normalise))
                 out[piece] = upright_rows(rows, shape, *self.shades)
+
+            in_parallel(fill, pieces(len(features)), None)
             return out
 
         return remembered(features, "upright", key_of(shape, self.normalise), made)
@@ -152,16 +155,18 @@ class Frame:
 
         def made() -> Real:
             out = np.zeros((len(seen), self.directions))
-            for start in range(0, len(seen), _CHUNK):
-                piece = slice(start, start + _CHUNK)
+
+            def fill(piece: slice) -> None:
                 with np.errstate(over="ignore", invalid="ignore"):
-                    out[piece] = row_by_row(self._about(seen[piece], labels[piece]), basis)
+                    out[piece] = row_by_row(self.about(seen[piece], labels[piece]), basis)
+
+            in_parallel(fill, pieces(len(seen)), None)
             return out
 
         key = key_of(self.upright, self.normalise, self.centre, basis, labels)
         return remembered(features, "turned", key, made)
 
-    def _about(self, seen: npt.NDArray[Any], labels: Codes) -> Real:
+    def about(self, seen: npt.NDArray[Any], labels: Codes) -> Real:
         if self.upright is None:
             rows = finite_rows(normalise_rows(seen, self.normalise))
         else:
@@ -169,6 +174,11 @@ class Frame:
         if self.centre is not None:
             rows -= self.centre[0] if len(self.centre) == 1 else self.centre[labels]
         return rows
+
+
+def pieces(count: int) -> list[slice]:
+    """Some records at a time."""
+    return [slice(start, start + _CHUNK) for start in range(0, count, _CHUNK)]
 
 
 def _nearest(points: Real, vectors: Real, labels: Codes) -> Codes:
@@ -221,7 +231,9 @@ def whole_scale(most: int, width: int) -> float:
 def whole_rows(rows: npt.NDArray[np.floating[Any]], most: int) -> npt.NDArray[np.int16]:
     """Rows of norm 1 at most as whole numbers of norm ``most`` at most: each rounded, or toward
     zero if rounding made it too long; then checked in integers."""
-    rows = np.where(np.isfinite(rows).all(axis=1, keepdims=True), rows, rows.dtype.type(0.0))
+    finite = np.isfinite(rows).all(axis=1)
+    if not finite.all():
+        rows = np.where(finite[:, None], rows, rows.dtype.type(0.0))
     scaled = rows * rows.dtype.type(whole_scale(most, rows.shape[1]))
     whole = np.rint(scaled).astype(np.int16)
     long = squared_norms(whole) > most**2

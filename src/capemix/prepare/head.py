@@ -24,7 +24,16 @@ from scipy import linalg
 from capemix import kernels
 from capemix.errors import InputError
 from capemix.kernels.threads import in_parallel
-from capemix.prepare.frame import MOST_EXACT, Codes, Frame, row_by_row, whole_rows, whole_scale
+from capemix.prepare.frame import (
+    MOST_EXACT,
+    Codes,
+    Frame,
+    finite_rows,
+    pieces,
+    row_by_row,
+    whole_rows,
+    whole_scale,
+)
 from capemix.prepare.images import smooth_directions
 from capemix.prepare.remembered import key_of, remembered
 from capemix.prepare.rows import MAX_LATTICE_NORM, Real, clip_rows
@@ -33,7 +42,6 @@ from capemix.prepare.scattering import STEP, channels, features_of, scattered
 LENGTH: Final = 20.0
 """Of the features beside the constant 1, as the head sees them: larger learns faster."""
 
-_CHUNK: Final = 2048
 _PART: Final = 8192
 """Records whose features are gone through at a time."""
 
@@ -123,8 +131,14 @@ class Head:
         """f of every row of pixels, as whole numbers: what the head is trained on, and labels."""
         most, _ = _norms(lattice, *self.weights.shape)
         out = np.empty((len(rows), len(self.weights)), dtype=np.int16)
-        for piece, about, _ in self.frame.looks(rows, np.zeros(len(rows), dtype=np.int64), _CHUNK):
+        seen, nobody = self.frame.seen_rows(rows), np.zeros(len(rows), dtype=np.int64)
+
+        def fill(piece: slice) -> None:
+            with np.errstate(over="ignore", invalid="ignore"):
+                about = finite_rows(self.frame.about(seen[piece], nobody[piece]))
             out[piece] = self._units(self.smoothed(about), most)
+
+        in_parallel(fill, pieces(len(rows)), None)
         return out
 
     def smoothed(self, about: Real) -> npt.NDArray[np.float32]:
@@ -140,7 +154,7 @@ class Head:
         return images.reshape(-1, *self.shape).astype(np.float32)
 
     def _units(self, images: npt.NDArray[np.float32], most: int) -> Units:
-        found = scattered(images).reshape(len(images), channels(), -1)
+        found = scattered(images, threads=1).reshape(len(images), channels(), -1)
         with np.errstate(all="ignore"):  # whatever a message brought, a row counts or does not
             found -= self.mean.astype(np.float32)[None, :, None]
             found /= self.deviation.astype(np.float32)[None, :, None]
