@@ -492,3 +492,15 @@ def test_the_worker_needs_torch_and_numpy_alone(tmp_path: Path) -> None:
         [sys.executable, "-c", code], check=False, capture_output=True, text=True, cwd=tmp_path
     )
     assert ran.returncode == 0, ran.stderr
+
+
+@pytest.mark.parametrize("soft", [False, True])
+def test_no_class_is_predicted_that_does_not_exist(soft: bool) -> None:
+    """The CNN has ten outputs; a model that has hardly been trained would use them all."""
+    rng = np.random.default_rng(0)
+    rows, labels = rng.random((12, 784)), np.arange(12) % 3
+    truth = np.eye(10, dtype=np.float32)[labels] if soft else labels
+    said = many.train_and_predict(
+        rows, truth, rng.normal(size=(400, 784)) * 5, [1], Training(1, 1e-5, 4), torch.device("cpu")
+    )
+    assert set(said.ravel()) <= {0, 1, 2}

@@ -145,12 +145,15 @@ def _one_after_the_other(
 
 
 @torch.no_grad()
-def predict(cnns: ManyCNNs, images: Tensor, *, at_once: int = 500) -> Tensor:
-    """Every model's class for each of ``images`` (rows, 784), or (models, rows, 784)."""
+def predict(
+    cnns: ManyCNNs, images: Tensor, *, classes: int | None = None, at_once: int = 500
+) -> Tensor:
+    """Every model's class for each of ``images`` (rows, 784), or (models, rows, 784); out of the
+    first ``classes`` of its outputs, where there are fewer classes than outputs."""
     if images.ndim == 2:
         images = images.expand(cnns.models, *images.shape)
     parts = torch.split(images, at_once, dim=1)
-    return torch.cat([cnns(part).argmax(2) for part in parts], dim=1)
+    return torch.cat([cnns(part)[:, :, :classes].argmax(2) for part in parts], dim=1)
 
 
 def train_and_predict(
@@ -169,6 +172,8 @@ def train_and_predict(
     rows = torch.tensor(train, dtype=torch.float32, device=device)
     truth = torch.tensor(labels, device=device)
     unseen = torch.tensor(test, dtype=torch.float32, device=device)
+    present = labels if labels.ndim == 1 else np.flatnonzero(labels.any(axis=0))
+    classes = int(present.max(initial=0)) + 1
     at_once = models_that_fit(len(rows), rows.shape[1], device)
     found: list[Tensor] = []
     for start in range(0, len(seeds), at_once):
@@ -186,7 +191,7 @@ def train_and_predict(
             training,
             report,
         )
-        found.append(predict(cnns, unseen).cpu())
+        found.append(predict(cnns, unseen, classes=classes).cpu())
     return torch.cat(found).numpy()
 
 
