@@ -50,6 +50,7 @@ from capemix.synthesizers.images import (
 )
 from capemix.synthesizers.moments import apportioned
 from capemix.synthesizers.names import SynthesizerName
+from conftest import Capemix
 
 Real = npt.NDArray[np.float64]
 
@@ -456,3 +457,23 @@ def test_the_page_shows_what_was_measured() -> None:
     page = (docs / "images.md").read_text()
     for shown in (main_table(rows, peers), site_table(rows)):
         assert shown in page
+
+
+def test_images_with_a_teacher_from_the_command_line(tmp_path: Path, capemix: Capemix) -> None:
+    out = tmp_path / "out"
+    ran = capemix(
+        *("synth", "--data", "digits", "--synthesizer", "moments+teacher", "--epsilon", "10"),
+        *("--samples", "500", "--no-ledger", "--out", out, "--json"),
+    )
+    assert ran.json["synthesizer"] == "moments+teacher"
+    assert ran.json["epsilon"] == pytest.approx(10.0, rel=1e-3)
+    manifest = json.loads((out / "manifest.json").read_text())
+    assert len(manifest["schema"]["soft_labels"]["columns"]) == 10
+    scored = capemix("evaluate", out, "--test", "digits", "--json")
+    assert scored.json["synthetic"]["accuracy"] > 0.85
+    refused = capemix(
+        *("synth", "--data", "digits", "--synthesizer", "mixing", "--upright", "--epsilon", "1"),
+        *("--no-ledger", "--out", tmp_path / "none"),
+    )
+    assert refused.code != 0
+    assert "--upright has no meaning for mixing" in refused.err
