@@ -24,9 +24,11 @@ from capemix.errors import InputError
 from capemix.moments import release_moments
 from capemix.plan import MomentsPlan, moments_from_json, plan_from_json
 from capemix.plan.moments import (
+    CLUSTERS,
     IMAGE_SHARES,
     LABELS,
     NEAREST,
+    NORMS_OF,
     SIZES,
     TIMES,
     Images,
@@ -36,9 +38,10 @@ from capemix.prepare import remembered
 from capemix.prepare.frame import Frame
 from capemix.prepare.head import LENGTH, Head, softmax
 from capemix.prepare.images import upright_rows
-from capemix.prepare.moments import sum_contributions
+from capemix.prepare.moments import Moments, NormHistogram, sum_contributions
 from capemix.prepare.scattering import channels, features_of, scattered
 from capemix.prepare.steps import PublicMap
+from capemix.protocol.part import Part
 from capemix.randomness.source import SeededSource
 from capemix.report.images_page import main_table, read, site_table
 from capemix.sweep import PEERS
@@ -306,6 +309,30 @@ def test_plans_of_images_come_back_as_they_were_written() -> None:
         for each in (one, again)
     ]
     assert np.array_equal(sums[0].sums, sums[1].sums)
+
+
+def test_a_site_takes_no_other_look_at_its_images_than_the_release_says() -> None:
+    whole = replace(a_plan(scheme="cape", sites=4), rank=3, clusters=2)
+    rounds = whole.rounds(3, 2)
+
+    def misfit(name: str, asked: Any) -> str | None:
+        plan = rounds.plan(name, classes=whole.classes, contribution=asked)
+        return Part(bytes(16), whole, name).misfit(plan)
+
+    right = a_head(upright=True)
+    norms = NORMS_OF.format(CLUSTERS)
+    frame = replace(right.frame, centre=None)
+    assert misfit(f"{LABELS} 7", right) is None
+    assert misfit(norms, NormHistogram(frame)) is None
+    assert misfit(norms, NormHistogram(replace(frame, points=np.ones((2, 2, 65))))) is None
+    many = NormHistogram(replace(frame, points=np.ones((2, 900, 65))))
+    assert "other points" in str(misfit(norms, many))
+    assert "another way" in str(misfit(norms, NormHistogram(replace(frame, upright=None))))
+    assert "another way" in str(misfit(f"{LABELS} 7", a_head(upright=False)))
+    counted = Moments(
+        replace(frame, basis=np.ones((65, right.width - 1))), 1.0, (0.5**0.5, 0.5**0.5), apart=False
+    )
+    assert "more directions" in str(misfit(f"{LABELS} 7", counted))
 
 
 def test_what_are_no_images_is_refused() -> None:

@@ -189,7 +189,7 @@ def test_what_a_record_adds_does_not_depend_on_who_else_is_there(shape: tuple[in
 
     def seen(frame: Frame, count: int) -> tuple[Real, Real]:
         pieces = list(frame.looks(rows[:count], labels[:count], 1000))
-        return tuple(np.concatenate([piece[part] for piece in pieces]) for part in (1, 2))
+        return tuple(np.concatenate([piece[part] for piece in pieces]) for part in (0, 1))
 
     whole, places = seen(frame, 3000)
     assert len(set(places)) == 5

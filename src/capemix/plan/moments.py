@@ -468,7 +468,8 @@ class MomentsPlan:
             if paid
             else self.normalise.step
         )
-        clip = Step("clip", Coverage.PAID, "at the noisy median of the norms, in every round")
+        quantile = "median" if self.images is None else "quantiles"
+        clip = Step("clip", Coverage.PAID, f"at noisy {quantile} of the norms, round by round")
         coded = () if self.table is None else (_CODED,)
         seen = () if self.images is None else _seen(self.images)
         return (*coded, normalise, *seen, clip, LATTICE_STEP, Step(SIZES, sizes, says))

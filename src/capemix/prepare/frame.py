@@ -108,9 +108,9 @@ class Frame:
 
     def looks(
         self, features: npt.NDArray[Any], labels: Codes, step: int
-    ) -> Iterator[tuple[Codes, Real, Codes]]:
-        """Some records at a time: which they are, each one's v, and its place. A record with a
-        label below 0 is left out."""
+    ) -> Iterator[tuple[Real, Codes]]:
+        """Some records at a time: each one's v, and its place. A label below 0 leaves its record
+        out."""
         kept = np.flatnonzero(labels >= 0)
         seen = self.seen_rows(features)
         turned = None if self.basis is None else self._turned_rows(features, seen, labels)
@@ -125,7 +125,7 @@ class Frame:
                     rows = rows - self.points.reshape(-1, self.directions)[places]
                 if self.scale is not None:
                     rows = rows * self.scale
-            yield piece, finite_rows(rows), places
+            yield finite_rows(rows), places
 
     def seen_rows(self, features: npt.NDArray[Any]) -> npt.NDArray[Any]:
         """Rows as they are, or set upright: once for all rounds."""
@@ -176,9 +176,9 @@ class Frame:
         return rows
 
 
-def pieces(count: int) -> list[slice]:
+def pieces(count: int, size: int = _CHUNK) -> list[slice]:
     """Some records at a time."""
-    return [slice(start, start + _CHUNK) for start in range(0, count, _CHUNK)]
+    return [slice(start, start + size) for start in range(0, count, size)]
 
 
 def _nearest(points: Real, vectors: Real, labels: Codes) -> Codes:

@@ -114,7 +114,7 @@ class Head:
             with lock:
                 np.add(total, some, out=total)
 
-        in_parallel(add, _parts(len(units)), None)
+        in_parallel(add, pieces(len(units), _PART), None)
         if lattice is None:
             sums += total.reshape(1, -1) / MAX_LATTICE_NORM
         else:
@@ -186,7 +186,7 @@ class Head:
         def fill(part: slice) -> None:
             kernels.active().products(units[part], single, out[part])
 
-        in_parallel(fill, _parts(len(units)), None)
+        in_parallel(fill, pieces(len(units), _PART), None)
         return out.astype(np.float64)
 
     def _residuals(self, units: Units, labels: Codes, lattice: int | None) -> Units:
@@ -211,10 +211,6 @@ def softmax(logits: Real) -> Real:
     for k in range(1, powers.shape[1]):
         total += powers[:, k]
     return np.asarray(powers / total[:, None])
-
-
-def _parts(count: int) -> list[slice]:
-    return [slice(start, start + _PART) for start in range(0, count, _PART)]
 
 
 def _norms(lattice: int | None, features: int, classes: int) -> tuple[int, int]:

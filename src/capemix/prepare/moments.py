@@ -6,9 +6,9 @@ point, or everybody) one of
     v v^T / c^2,   |.| = |v|^2/c^2 <= 1            spreads
     (v_i^2 / c^2), |.| <= |v|^2/c^2 <= 1           squares, column by column
     a 1 at the least norm that v does not exceed   norms
-Both halves of v v^T get noise of their own; their average has it half as strong off the diagonal.
-or the gradient of a `Head`. A frame is public by the time it is used: declared, or made of noisy
-sums.
+or the gradient of a `Head`. Both halves of v v^T get noise of their own, so that their average has
+half the variance off the diagonal. A frame is public by the time it is used: declared, or made of
+noisy sums.
 """
 
 from __future__ import annotations
@@ -245,7 +245,7 @@ def sum_contributions(
         return SummedRows(sums, asked.bound, lattice_norm_bound)
     frame = asked.frame
     step = max(1, _NUMBERS // max(frame.columns, frame.places, len(NORMS)))
-    for _, v, place in frame.looks(features, labels, step):
+    for v, place in frame.looks(features, labels, step):
         asked.add(sums, v, place if asked.apart else np.zeros_like(place), lattice_norm_bound)
     return SummedRows(sums, asked.bound, lattice_norm_bound)
 
