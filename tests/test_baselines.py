@@ -474,13 +474,13 @@ def test_every_baseline_makes_a_release_that_can_be_evaluated(
     assert ran.json["epsilon"] == pytest.approx(5, rel=1e-3)
     files = {"manifest.json", "synthetic.npz", "synthetic.parquet"}
     assert {p.name for p in out.iterdir()} == files | (
-        {"soft_labels.npy"} if name == "dp-mix" else set()
+        {"mixed_labels.npy"} if name == "dp-mix" else set()
     )
     manifest = json.loads((out / "manifest.json").read_text())
     assert manifest["schema"]["rows"] == (1000 if name == "dp-mix" else 1442)
     if name == "dp-mix":
         assert manifest["plan"]["pool"] == "all"
-        assert np.load(out / "soft_labels.npy").shape == (1000, 10)
+        assert np.load(out / "mixed_labels.npy").shape == (1000, 10)
     else:
         assert manifest["plan"]["synthesizer"] == name
         assert manifest["guarantee"]["relation"] == "replace-one"

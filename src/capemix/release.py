@@ -171,7 +171,7 @@ class Release:
             images = self.features.reshape(-1, *self.image_shape)
             np.savez(folder / "synthetic.npz", features=images, **arrays)
         if self.mixed_labels is not None:
-            np.save(folder / "soft_labels.npy", self.mixed_labels)  # the name it has always had
+            np.save(folder / "mixed_labels.npy", self.mixed_labels)
         digests = {
             path.name: hashlib.sha256(path.read_bytes()).hexdigest()
             for path in sorted(folder.iterdir())
