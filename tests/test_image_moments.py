@@ -139,6 +139,20 @@ def test_no_numbers_in_a_head_can_stop_a_site(lattice: int | None, size: float) 
         assert np.linalg.norm(made.astype(np.float64)) <= 5 * (lattice or 1) * (1 + 1e-9)
 
 
+def test_a_heads_sums_are_exact_however_records_are_cut() -> None:
+    """More records than are multiplied at once, of the largest numbers."""
+    rows = bars(1_200)
+    head = a_head(30.0 * np.random.default_rng(5).normal(size=(features_of(SHAPE) + 1, 2)))
+
+    def summed(some: slice) -> Any:
+        return sum_contributions(
+            rows.features[some], rows.labels[some], head, lattice_norm_bound=32_767
+        ).sums
+
+    for cut in (1, 500, 1_111):
+        assert np.array_equal(summed(slice(None)), summed(slice(cut)) + summed(slice(cut, None)))
+
+
 def test_a_heads_sums_are_gradients() -> None:
     rows, head = bars(200), a_head()
     lattice = 32_767

@@ -72,18 +72,6 @@ class Kernels(Protocol):
         """out[k, i, j] = sum over rows and columns of down[i, row] * across[j, column] *
         values[k, row, column], rows first; the last axis is of independent lanes."""
 
-    def products(self, features: npt.NDArray[np.int16], weights: Single, out: Single) -> None:
-        """out = features @ weights, each sum from the first feature to the last in single
-        precision: what becomes of a record depends on no other. On all cores."""
-
-    def outer_sum(
-        self,
-        features: npt.NDArray[np.int16],
-        residuals: npt.NDArray[np.int16],
-        out: npt.NDArray[np.int64],
-    ) -> None:
-        """out += features.T @ residuals, exactly. On all cores."""
-
 
 @cache
 def _load(name: str) -> Kernels:

@@ -96,21 +96,3 @@ def averages(values: Single, down: Single, across: Single, out: Single) -> None:
     out[...] = 0
     for column in range(values.shape[2]):
         out += across[:, column, None] * lines[:, :, None, column]
-
-
-def products(features: npt.NDArray[np.int16], weights: Single, out: Single) -> None:
-    out[...] = 0
-    for column, row in zip(features.T, weights, strict=True):
-        out += column.astype(np.float32)[:, None] * row
-
-
-def outer_sum(
-    features: npt.NDArray[np.int16],
-    residuals: npt.NDArray[np.int16],
-    out: npt.NDArray[np.int64],
-) -> None:
-    # Doubles hold a sum of 2^23 products of 16-bit numbers exactly, in any order.
-    for start in range(0, len(features), 4096):
-        part = slice(start, start + 4096)
-        product = features[part].astype(np.float64).T @ residuals[part].astype(np.float64)
-        out += product.astype(np.int64)

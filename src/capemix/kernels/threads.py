@@ -5,7 +5,10 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
+from functools import cache
 from typing import TypeVar
+
+from threadpoolctl import ThreadpoolController
 
 T = TypeVar("T")
 
@@ -17,6 +20,13 @@ def in_parallel(work: Callable[[T], None], over: Iterable[T], threads: int | Non
         for part in over:
             work(part)
         return
-    with ThreadPoolExecutor(count) as pool:
+    # Matrix products on threads of their own would wait for one another.
+    with _libraries().limit(limits=1, user_api="blas"), ThreadPoolExecutor(count) as pool:
         for _ in pool.map(work, over):
             pass
+
+
+@cache
+def _libraries() -> ThreadpoolController:
+    """Those loaded by now: to look for them takes milliseconds."""
+    return ThreadpoolController()

@@ -21,7 +21,6 @@ import numpy as np
 import numpy.typing as npt
 from scipy import linalg
 
-from capemix import kernels
 from capemix.errors import InputError
 from capemix.kernels.threads import in_parallel
 from capemix.prepare.frame import (
@@ -42,8 +41,9 @@ from capemix.prepare.scattering import STEP, channels, features_of, scattered
 LENGTH: Final = 20.0
 """Of the features beside the constant 1, as the head sees them: larger learns faster."""
 
-_PART: Final = 8192
-"""Records whose features are gone through at a time."""
+_PART: Final = 512
+"""Records whose features are gone through at a time: no more than ``MAX_LATTICE_NORM`` of what each
+adds to a number stays below 2^24, where single precision is exact."""
 
 Units = npt.NDArray[np.int16]
 
@@ -102,19 +102,21 @@ class Head:
         how, frame = (self.shape, self.smooth, most), self.frame
         key = key_of(how, frame.upright, frame.normalise, frame.centre, self.mean, self.deviation)
         units = remembered(features, "units", key, lambda: self.units(features, lattice))
-        kept = labels >= 0
-        residuals = self._residuals(units, np.maximum(labels, 0), lattice)
-        residuals[~kept] = 0
-        total = np.zeros(self.weights.shape, dtype=np.int64)
+        whole, unit = self._whole_weights(most)
+        total = np.zeros(self.weights.shape[::-1], dtype=np.int64)
         lock = threading.Lock()
 
         def add(part: slice) -> None:
-            some = np.zeros_like(total)
-            kernels.active().outer_sum(units[part], residuals[part], some)
+            rows, own = units[part].astype(np.float32), labels[part]
+            logits = (rows @ whole).astype(np.float64) * unit
+            residuals = self._residuals(logits, np.maximum(own, 0), lattice)
+            residuals[own < 0] = 0
+            found = residuals.T.astype(np.float32) @ rows
             with lock:
-                np.add(total, some, out=total)
+                np.add(total, found.astype(np.int64), out=total)
 
         in_parallel(add, pieces(len(units), _PART), None)
+        total = total.T
         if lattice is None:
             sums += total.reshape(1, -1) / MAX_LATTICE_NORM
         else:
@@ -178,21 +180,31 @@ class Head:
     def logits(self, units: Units, lattice: int | None) -> Real:
         """Of features by `units`."""
         most, _ = _norms(lattice, *self.weights.shape)
-        weights = self.weights * (LENGTH / whole_scale(most, len(self.weights)))
-        weights = np.clip(weights, -1e30, 1e30)  # of single precision
-        out = np.empty((len(units), self.frame.classes), dtype=np.float32)
-        single = weights.astype(np.float32)
+        whole, unit = self._whole_weights(most)
+        out = np.empty((len(units), self.frame.classes))
 
         def fill(part: slice) -> None:
-            kernels.active().products(units[part], single, out[part])
+            out[part] = units[part].astype(np.float32) @ whole
 
         in_parallel(fill, pieces(len(units), _PART), None)
-        return out.astype(np.float64)
+        return out * unit
 
-    def _residuals(self, units: Units, labels: Codes, lattice: int | None) -> Units:
+    def _whole_weights(self, most: int) -> tuple[npt.NDArray[np.float32], float]:
+        """The weights as whole numbers, and what a 1 is in logits of units of norm ``most``.
+
+        A product of whole numbers is at most the product of their norms, at every step of its sum:
+        below 2^24 single precision has it exactly, in any order.
+        """
+        weights = np.clip(self.weights, -1e30, 1e30)
+        longest = float(np.sqrt((weights**2).sum(axis=0).max()))
+        room = 2.0**24 / most - math.sqrt(len(weights))  # more than rounding adds to a norm
+        scale = room / max(longest, 1e-30)
+        unit = LENGTH / whole_scale(most, len(weights)) / scale
+        return np.rint(weights * scale).astype(np.float32), unit
+
+    def _residuals(self, logits: Real, labels: Codes, lattice: int | None) -> Units:
         _, second = _norms(lattice, *self.weights.shape)
-        logits = self.logits(units, lattice)
-        residuals = softmax(np.where(np.isfinite(logits), logits, 0.0))
+        residuals = softmax(logits)
         residuals[np.arange(len(labels)), labels] -= 1.0
         return whole_rows(clip_rows(residuals * LENGTH, 1.0), second)
 
