@@ -37,7 +37,7 @@ from capemix.plan.moments import (
 from capemix.prepare import remembered
 from capemix.prepare.frame import Frame
 from capemix.prepare.head import LENGTH, Head, softmax
-from capemix.prepare.images import upright_rows
+from capemix.prepare.images import smooth_directions, upright_rows
 from capemix.prepare.moments import Moments, NormHistogram, sum_contributions
 from capemix.prepare.scattering import channels, features_of, scattered
 from capemix.prepare.steps import PublicMap
@@ -47,11 +47,11 @@ from capemix.report.images_page import main_table, read, site_table
 from capemix.sweep import PEERS
 from capemix.synthesizers.images import (
     cleaned_clusters,
+    cleaned_texture,
     moved_points,
-    texture_variance,
     tuned_clusters,
 )
-from capemix.synthesizers.moments import apportioned
+from capemix.synthesizers.moments import apportioned, wigner_edge
 from capemix.synthesizers.names import SynthesizerName
 from conftest import Capemix
 
@@ -432,12 +432,22 @@ def _symmetric(rng: np.random.Generator, shape: tuple[int, ...], r: int) -> Real
     return np.asarray((noise + np.swapaxes(noise, -1, -2)) / 2)
 
 
-def test_texture_is_what_directions_leave() -> None:
-    basis = np.zeros((64, 1))
-    basis[:8, 0] = 8**-0.5
-    found = texture_variance(np.full(64, 0.5), basis, np.array([4.0]), SHAPE).reshape(SHAPE)
-    assert (found >= 0).all()
-    assert found[0].max() < found[4].max() == pytest.approx(0.5)
+def test_texture_has_the_spread_that_stands_out_and_the_rest_pixel_by_pixel() -> None:
+    rng = np.random.default_rng(4)
+    seen = smooth_directions(SHAPE, 64)
+    loud = np.zeros((64, 3))
+    loud[rng.choice(64, 24, replace=False).reshape(8, 3), [0, 1, 2]] = 8**-0.5
+    spread = seen.T @ (loud @ np.diag([3.0, 2.0, 1.0]) @ loud.T + 0.01 * np.eye(64)) @ seen
+    noise = 0.02 * _symmetric(rng, (), 64)
+    edge = wigner_edge(0.02, 64)
+    found = cleaned_texture(spread + noise, edge, seen, SHAPE)
+    assert found.root.shape[1] == 3
+    told = found.root @ found.root.T
+    assert np.linalg.norm(told - loud @ np.diag([3.0, 2.0, 1.0]) @ loud.T, 2) < edge
+    assert found.white.mean() == pytest.approx(0.01, abs=0.01)
+    drowned = cleaned_texture(spread + noise, 100.0, seen, SHAPE)
+    assert drowned.root.shape[1] == 0
+    assert drowned.white.sum() == pytest.approx(np.trace(spread), rel=0.3)
 
 
 # -- the whole -------------------------------------------------------------------------------------

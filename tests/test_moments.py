@@ -53,7 +53,6 @@ from capemix.prepare.moments import (
     Moments,
     NormHistogram,
     Spreads,
-    Squares,
     sum_contributions,
 )
 from capemix.prepare.rows import Preparation
@@ -142,7 +141,6 @@ def test_no_record_adds_more_than_is_counted(
         Moments(frame, clip, weights, apart=False),
         Spreads(frame, clip),
         Spreads(frame, clip, apart=False),
-        Squares(frame, clip),
         NormHistogram(frame),
     ):
         each = alone(rows, labels, asked, lattice)
@@ -206,15 +204,11 @@ def test_what_a_record_adds_does_not_depend_on_who_else_is_there(shape: tuple[in
 
 
 @pytest.mark.parametrize("lattice", [None, 32_767])
-def test_sums_give_back_counts_means_and_squares(lattice: int | None) -> None:
+def test_sums_give_back_counts_means_and_spreads(lattice: int | None) -> None:
     rng = np.random.default_rng(2)
     rows, labels = rng.normal(size=(300, 4)), rng.integers(0, 3, 300)
     frame = Frame(PublicMap(), 4, 3)
-    counted, spreads, squares = (
-        Moments(frame, 9.0, (0.5, 1.0)),
-        Spreads(frame, 9.0),
-        Squares(frame, 9.0),
-    )
+    counted, spreads = Moments(frame, 9.0, (0.5, 1.0)), Spreads(frame, 9.0)
 
     def sums(asked: Any) -> Real:
         made = sum_contributions(rows, labels, asked, lattice_norm_bound=lattice).sums
@@ -226,7 +220,6 @@ def test_sums_give_back_counts_means_and_squares(lattice: int | None) -> None:
         assert counted.counts(sums(counted))[k] == pytest.approx(len(mine), rel=1e-3)
         assert np.allclose(counted.totals(sums(counted))[k], mine.sum(axis=0), **near)
         assert np.allclose(spreads.seconds(sums(spreads), lattice)[k], mine.T @ mine, **near)
-    assert np.allclose(squares.totals(sums(squares)), (rows**2).sum(axis=0), **near)
 
 
 def test_noise_on_both_halves_of_a_spread_is_half_as_strong_off_its_diagonal() -> None:

@@ -33,7 +33,7 @@ from capemix.moments import SumOf, release_moments
 from capemix.plan import MomentsPlan, Plan, make_moments_plan, make_plan, moments_from_json
 from capemix.plan.moments import CENTRE, CENTRES, NORMS_OF, SIZES, SPREAD, SPREADS
 from capemix.prepare.frame import Frame
-from capemix.prepare.moments import Moments, NormHistogram, Spreads, Squares, sum_contributions
+from capemix.prepare.moments import Moments, NormHistogram, Spreads, sum_contributions
 from capemix.prepare.rows import normalise_rows
 from capemix.prepare.steps import ColumnMap, PublicMap
 from capemix.protocol.agreement import public_bytes
@@ -507,7 +507,6 @@ def test_no_numbers_in_a_round_can_stop_a_site(
         Moments(frame, clip, (1.0, 1.0)),
         Moments(replace(frame, points=points), clip, (1.0, 1.0)),
         Spreads(frame, clip),
-        Squares(frame, clip),
         NormHistogram(frame),
     ):
         made = sum_contributions(rows.features, rows.labels, asked, lattice_norm_bound=lattice)

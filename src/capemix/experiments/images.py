@@ -130,7 +130,6 @@ def released(cell: Cell, folder: str, most: int = ROWS) -> tuple[str, int, int, 
             synthesizer="moments" if cell.off == "teacher" else "moments+teacher",
             normalise=PublicMap.of_range(*info.value_range),
             upright=info.handwriting and cell.off != "upright",
-            samples=most,
             scheme="central" if cell.sites == 1 else "cape",
             source=source,
         )
@@ -163,9 +162,9 @@ def _without(off: str) -> Iterator[tuple[Any, str, Any]]:
     if off == "clusters":
         yield plan, "MOST_CLUSTERS", 1
     if off == "texture":
-        yield images, "TEXTURE", (0.0, 0.0)
+        yield images, "STRENGTH", (0.0, 0.0)
     if off == "varied texture":
-        yield images, "TEXTURE", (1.5, 1.5)
+        yield images, "STRENGTH", (1.5, 1.5)
     if off == "shrinkage":
         yield images, "wigner_edge", lambda _deviation, _size: 0.0
 

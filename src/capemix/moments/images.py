@@ -26,7 +26,7 @@ from capemix.plan.moments import (
 from capemix.prepare.frame import Frame, pieces
 from capemix.prepare.head import Head, softmax
 from capemix.prepare.images import leaned, smooth_directions
-from capemix.prepare.moments import Moments, Spreads, Squares
+from capemix.prepare.moments import Moments, Spreads
 from capemix.prepare.rows import denormalise_rows
 from capemix.prepare.scattering import channels, features_of, scattered
 from capemix.randomness.gaussian import add_gaussian
@@ -80,10 +80,10 @@ def image_rows(taking: Taking) -> tuple[Single, Codes, Single | None]:
     )
     centres = centre + shrunk_centres(offsets / sizes[:, None], (deviation / sizes) ** 2)
     basis, variances = _directions(taking, images, centres, records)
-    texture = _texture(taking, images, centres, records, basis, variances)
+    texture = _texture(taking, images, centres, records, basis)
     frame, points, found = _clusters(taking, centres, basis, variances)
     source = SeededSource(taking.digest)
-    wanted = plan.samples if plan.samples is not None else round(records)
+    wanted = plan.samples if plan.samples is not None else rule.ROWS_A_RECORD * round(records)
     rows, labels = _drawn(frame, points, found, apportioned(wanted, sizes), source)
     soft = _taught(taking, images, centre, records, rows, labels) if images.teacher else None
     return _finished(images, frame, rows, texture, source), labels, soft
@@ -108,13 +108,19 @@ def _directions(taking: Taking, images: Images, centres: Real, records: float) -
 
 
 def _texture(
-    taking: Taking, images: Images, centres: Real, records: float, basis: Real, variances: Real
-) -> Real:
-    frame = taking.frame(centre=centres)
-    asked = Squares(frame, taking.clip(TEXTURE, frame, rule.FIRST_AT))
-    pixels = asked.totals(taking.sum(TEXTURE, asked))[: taking.plan.width] / records
-    kept = basis[: taking.plan.width]
-    return rule.texture_variance(pixels, kept, variances, images.shape)
+    taking: Taking, images: Images, centres: Real, records: float, basis: Real
+) -> rule.Texture:
+    """Of what the directions kept leave of each image. It is short, and so is the noise on it."""
+    width = taking.plan.width
+    kept = basis[:width, : taking.plan.rank]
+    seen = smooth_directions(images.shape, images.textured)
+    left = np.zeros((centres.shape[1], images.textured))
+    left[:width] = seen - kept @ (kept.T @ seen)
+    frame = taking.frame(centre=centres, basis=left)
+    asked = Spreads(frame, taking.clip(TEXTURE, frame, rule.FIRST_AT), apart=False)
+    spread, deviation = taking.second(TEXTURE, asked)
+    edge = wigner_edge(deviation / records, images.textured)
+    return rule.cleaned_texture(spread[0] / records, edge, seen, images.shape)
 
 
 def _clusters(
@@ -221,10 +227,13 @@ def _taught(
     return said.astype(np.float32)
 
 
-def _finished(images: Images, frame: Frame, rows: Real, texture: Real, source: Source) -> Single:
+def _finished(
+    images: Images, frame: Frame, rows: Real, texture: rule.Texture, source: Source
+) -> Single:
     """Rows with texture, leaning again, in the data's own units."""
     blank, full = frame.shades
-    least, most = rule.TEXTURE
+    least, most = rule.STRENGTH
+    deep = texture.root.shape[1]
     out = np.empty((len(rows), frame.columns), dtype=np.float32)
     uniform = source.stream("strength").words(len(rows)).astype(np.float64) * 2.0**-64
     strength = least + (most - least) * uniform
@@ -233,9 +242,10 @@ def _finished(images: Images, frame: Frame, rows: Real, texture: Real, source: S
     def fill(piece: slice) -> None:
         some = rows[piece]
         pixels = np.clip(some[:, : frame.columns], blank, full)
-        normals = np.zeros(pixels.shape)
+        normals = np.zeros((len(some), deep + frame.columns))
         add_gaussian(normals.reshape(-1), 1.0, keys[piece.start])
-        pixels += normals * (strength[piece, None] * np.sqrt(texture))
+        own = normals[:, :deep] @ texture.root.T + normals[:, deep:] * np.sqrt(texture.white)
+        pixels += strength[piece, None] * own
         np.clip(pixels, blank, full, out=pixels)
         if frame.upright is not None:
             shades = (pixels.reshape(-1, *images.shape) - blank) / (full - blank)

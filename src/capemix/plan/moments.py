@@ -95,6 +95,10 @@ TIMES: Final = {NEAREST: 4, LABELS: 30}
 SMOOTH: Final = 160
 """Directions of the cosine transform in which images are looked at, from the smoothest on."""
 
+TEXTURED: Final = 1024
+"""Directions of it in which what remains is looked at, from the smoothest on: for images of up to
+32 by 32 pixels, all."""
+
 MOST_CLUSTERS: Final = 16
 """A class's."""
 
@@ -130,6 +134,10 @@ class Images:
     def smooth(self) -> int:
         return min(SMOOTH, math.prod(self.shape))
 
+    @property
+    def textured(self) -> int:
+        return min(TEXTURED, math.prod(self.shape))
+
     def as_json(self) -> dict[str, Any]:
         return {"shape": list(self.shape), "upright": self.upright, "teacher": self.teacher}
 
@@ -155,10 +163,10 @@ class Images:
 @dataclass(frozen=True)
 class MomentsPlan:
     """What is asked of the rows. ``samples`` rows are drawn from the noisy moments; None: as many
-    as the sizes say there are. ``multiplier`` is all rounds' noise as one; None until calibrated.
-    ``rank`` is that of the classes' own spreads, and ``clusters`` a class's number of them (of
-    images), None until they are chosen: see `rounds`. ``table`` says which of the columns are
-    coded, and how; ``images`` that they are pixels.
+    as the sizes say there are, of images twice as many. ``multiplier`` is all rounds' noise as one;
+    None until calibrated. ``rank`` is that of the classes' own spreads, and ``clusters`` a class's
+    number of them (of images), None until they are chosen: see `rounds`. ``table`` says which of
+    the columns are coded, and how; ``images`` that they are pixels.
     """
 
     width: int
@@ -375,7 +383,7 @@ class MomentsPlan:
             CENTRE: ("images", d, 1),
             CENTRES: ("images by class, about the centre", d, classes),
             SPREAD: ("pairs of smooth directions, about class centres", images.smooth**2, 1),
-            TEXTURE: ("squares of pixels, about class centres", d, 1),
+            TEXTURE: ("pairs of directions, of what is left", images.textured**2, 1),
             CLUSTERS: ("counts and means by nearest point", 1 + r, groups),
             CLUSTER_SPREADS: ("pairs of directions by nearest point", r**2, groups),
         }

@@ -4,7 +4,6 @@ Of its vector v in a `Frame`, clipped to norm c, it adds to the sums of its grou
 point, or everybody) one of
     (a0, a1 v/c),  |.|^2 <= a0^2 + a1^2            counts and means
     v v^T / c^2,   |.| = |v|^2/c^2 <= 1            spreads
-    (v_i^2 / c^2), |.| <= |v|^2/c^2 <= 1           squares, column by column
     a 1 at the least norm that v does not exceed   norms
 or the gradient of a `Head`. Both halves of v v^T get noise of their own, so that their average has
 half the variance off the diagonal. A frame is public by the time it is used: declared, or made of
@@ -142,31 +141,6 @@ class Spreads:
 
 
 @dataclass(frozen=True, eq=False)
-class Squares:
-    """The squares of the entries of ``frame``'s vectors clipped to ``clip``, for all together."""
-
-    frame: Frame
-    clip: float
-    bound: float = field(default=1.0, init=False)
-    groups: int = field(default=1, init=False)
-    apart: bool = field(default=False, init=False)
-
-    def __post_init__(self) -> None:
-        _check_clip(self.clip)
-
-    @property
-    def width(self) -> int:
-        return self.frame.directions
-
-    def add(self, sums: npt.NDArray[Any], v: Real, group: Codes, lattice: int | None) -> None:
-        _add_rows(sums, (clip_rows(v, self.clip) / self.clip) ** 2, group, self.bound, lattice)
-
-    def totals(self, sums: Real) -> Real:
-        """Sums of v_i^2."""
-        return np.asarray(sums[0] * self.clip**2)
-
-
-@dataclass(frozen=True, eq=False)
 class NormHistogram:
     """A 1 at the least of `NORMS`, times the root of the directions, that a record's vector does
     not exceed: what a norm to clip at is chosen by."""
@@ -197,7 +171,7 @@ class NormHistogram:
         return float(math.sqrt(self.frame.directions) * (low + within * (NORMS[place] - low)))
 
 
-Contribution = Moments | Spreads | Squares | NormHistogram | Head
+Contribution = Moments | Spreads | NormHistogram | Head
 
 
 def _check_clip(clip: float, *weights: float) -> None:
@@ -305,8 +279,6 @@ def contribution_from_json(found: dict[str, Any]) -> Contribution:
         return Head(frame, tuple(found["shape"]), found["smooth"], **some)
     if kind is NormHistogram:
         return NormHistogram(frame)
-    if kind is Squares:
-        return Squares(frame, found["clip"])
     if kind is Spreads:
         return Spreads(frame, found["clip"], found["apart"])
     return Moments(frame, found["clip"], tuple(found["weights"]), found["apart"])
@@ -315,7 +287,6 @@ def contribution_from_json(found: dict[str, Any]) -> Contribution:
 _KINDS: Final[dict[type, str]] = {
     Moments: "moments",
     Spreads: "spreads",
-    Squares: "squares",
     NormHistogram: "norms",
     Head: "head",
 }

@@ -2,8 +2,8 @@
 
 The sums asked for, in this order (each about what the ones before found):
     class sizes; the centre of all images; the classes' centres; the spread within classes in smooth
-    directions, one for all, of which the ``rank`` largest are kept; the texture (each pixel's
-    variance); points to which records are nearest, moved a few times; and about them each
+    directions, one for all, of which the ``rank`` largest are kept; the texture (the spread of
+    what those leave); points to which records are nearest, moved a few times; and about them each
     cluster's count, mean and spread; with a teacher, gradients of a head that labels the rows.
 Everything below is post-processing.
 """
@@ -26,9 +26,12 @@ FIRST_AT: Final = 0.9
 """Part of the records that a mean's clip norm leaves alone: a mean of images must not be drawn
 towards their centre."""
 
-TEXTURE: Final = (0.5, 2.5)
-"""What a row's texture is, in deviations: each has its own, so that a model trained on the rows
-learns to see through it."""
+STRENGTH: Final = (0.5, 2.5)
+"""Of a row's texture, in deviations: each has its own, so that a model trained on the rows learns
+to see through it."""
+
+ROWS_A_RECORD: Final = 2
+"""Drawn where no number is asked for: rows are free, and a second set of them still teaches."""
 
 TRUST: Final = 0.75
 """The teacher's part of a soft label; the class that a row was drawn for has the rest."""
@@ -127,8 +130,26 @@ def _kept_near(expected: Real, found: Real, edge: float) -> Real:
     return np.asarray((turned * np.maximum(whole, 0.1)) @ turned.T)
 
 
-def texture_variance(pixels: Real, basis: Real, variances: Real, shape: tuple[int, int]) -> Real:
-    """Each pixel's variance beyond that of the directions kept, smoothed over its neighbours."""
-    left = np.maximum(pixels - (basis**2) @ variances, 0.0)
-    near = ndimage.uniform_filter(left.reshape(shape), 3, mode="constant").ravel()
-    return np.asarray(np.maximum(near, 0.0))
+@dataclass(frozen=True, eq=False)
+class Texture:
+    """What smooth rows lack: normals e and f give it by e @ root.T + f * sqrt(white)."""
+
+    root: Real
+    white: Real
+    """Variances, pixel by pixel, of what did not stand out of the noise."""
+
+    def __repr__(self) -> str:
+        return f"Texture(pixels={len(self.white)}, directions={self.root.shape[1]})"
+
+
+def cleaned_texture(spread: Real, edge: float, directions: Real, shape: tuple[int, int]) -> Texture:
+    """From the noisy second moments of what is left, in ``directions`` (columns of pixels): what
+    exceeds the noise's edge as it is, and the rest of each pixel's variance, smoothed over its
+    neighbours, without any shape."""
+    values, turned = np.linalg.eigh(spread)
+    clear = values > edge
+    freed = (values[clear] + np.sqrt(values[clear] ** 2 - edge**2)) / 2
+    root = (directions @ turned[:, clear]) * np.sqrt(freed)
+    pixels = np.einsum("ij,ij->i", directions @ spread, directions) - (root**2).sum(axis=1)
+    near = ndimage.uniform_filter(np.maximum(pixels, 0.0).reshape(shape), 3, mode="constant")
+    return Texture(root, np.maximum(near.ravel(), 0.0))
