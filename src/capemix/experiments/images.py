@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import csv
+import math
 import multiprocessing
 import os
 import tempfile
@@ -28,8 +29,8 @@ ROWS: Final = 60_000
 THREADS: Final = 2
 
 OFF: Final = (
-    *("teacher", "smooth teacher", "upright", "clusters", "texture", "varied texture"),
-    "shrinkage",
+    *("teacher", "smooth teacher", "upright", "clusters", "shrinkage"),
+    *("texture", "shape of texture", "varied texture", "second row a record"),
 )
 """Ingredients that can be left out, one at a time."""
 
@@ -163,8 +164,16 @@ def _without(off: str) -> Iterator[tuple[Any, str, Any]]:
         yield plan, "MOST_CLUSTERS", 1
     if off == "texture":
         yield images, "STRENGTH", (0.0, 0.0)
+    if off == "shape of texture":
+        cleaned = images.cleaned_texture
+        yield (
+            *(images, "cleaned_texture"),
+            lambda spread, _edge, *where: cleaned(spread, math.inf, *where),
+        )
     if off == "varied texture":
         yield images, "STRENGTH", (1.5, 1.5)
+    if off == "second row a record":
+        yield images, "ROWS_A_RECORD", 1
     if off == "shrinkage":
         yield images, "wigner_edge", lambda _deviation, _size: 0.0
 
