@@ -29,7 +29,7 @@ ROWS: Final = 60_000
 THREADS: Final = 2
 
 OFF: Final = (
-    *("teacher", "smooth teacher", "upright", "clusters", "shrinkage"),
+    *("teacher", "smooth teacher", "upright", "clusters"),
     *("texture", "shape of texture", "varied texture", "second row a record"),
 )
 """Ingredients that can be left out, one at a time."""
@@ -174,8 +174,6 @@ def _without(off: str) -> Iterator[tuple[Any, str, Any]]:
         yield images, "STRENGTH", (1.5, 1.5)
     if off == "second row a record":
         yield images, "ROWS_A_RECORD", 1
-    if off == "shrinkage":
-        yield images, "wigner_edge", lambda _deviation, _size: 0.0
 
 
 def run(

@@ -149,13 +149,12 @@ def _clusters(
     clip = taking.clip(CLUSTERS, about, CLIPPED_AT)
     asked = Moments(about, clip, _MOSTLY_MEANS)
     sums = taking.sum(CLUSTERS, asked)
-    seconds, deviation = taking.second(CLUSTER_SPREADS, Spreads(about, clip))
-    found = rule.cleaned_clusters(
+    seconds, _ = taking.second(CLUSTER_SPREADS, Spreads(about, clip))
+    found = rule.found_clusters(
         asked.counts(sums).reshape(classes, each),
         asked.totals(sums).reshape(points.shape),
         seconds.reshape(classes, each, r, r),
         taking.deviation(CLUSTERS) * clip / _MOSTLY_MEANS[1],
-        deviation,
     )
     return about, points, found
 

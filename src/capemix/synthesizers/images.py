@@ -18,8 +18,6 @@ import numpy as np
 import numpy.typing as npt
 from scipy import ndimage
 
-from capemix.synthesizers.moments import wigner_edge
-
 Real = npt.NDArray[np.float64]
 
 FIRST_AT: Final = 0.9
@@ -33,11 +31,13 @@ to see through it."""
 ROWS_A_RECORD: Final = 2
 """Drawn where no number is asked for: rows are free, and a second set of them still teaches."""
 
-TRUST: Final = 0.75
+TRUST: Final = 0.6
 """The teacher's part of a soft label; the class that a row was drawn for has the rest."""
 
 _LEAST_PART: Final = 0.15
 """Of an even part of the class: a point with fewer records is set anew."""
+
+_LEAST_VARIANCE: Final = 0.1
 
 
 def tuned_clusters(
@@ -46,8 +46,8 @@ def tuned_clusters(
     """Directions and a class's clusters, from public numbers: with n/K records a class and noise m,
         r = 3.4 (n/K / m)^(1/3),     J = 1.65 (n/K) / (2 r^(3/2) m),
     J so that the noise matrix of a cluster's spread, its directions scaled to variance 1, has its
-    largest eigenvalue near 1.65 (what remains is shrunk away); and r no more than leaves one
-    cluster. The two constants were chosen on held-out training rows of MNIST at epsilon 1 and 10.
+    largest eigenvalue near 1.65; and r no more than leaves one cluster. The two constants were
+    chosen on held-out training rows of MNIST at epsilon 1 and 10.
     """
     each = records / classes / max(noise_multiplier, 1e-9)
     rank = math.floor(min(3.4 * each ** (1.0 / 3.0), (1.65 * each / 2.0) ** (2.0 / 3.0)))
@@ -78,13 +78,13 @@ class Clusters:
         return f"Clusters(classes={len(self.counts)}, each={self.counts.shape[1]})"
 
 
-def cleaned_clusters(
-    counts: Real, totals: Real, seconds: Real, mean_deviation: float, second_deviation: float
-) -> Clusters:
-    """Counts, means and covariances from noisy sums, shrunk at three levels: all records' spread at
-    its noise's edge; each class's difference from it; each cluster's difference from its class's.
+def found_clusters(counts: Real, totals: Real, seconds: Real, mean_deviation: float) -> Clusters:
+    """Counts, means and covariances from noisy sums; means shrunk by their part of signal.
+
+    Covariances are as they were found, save that no direction has less than `_LEAST_VARIANCE` of
+    what it has in all clusters together. Their noise makes rows differ more than records do:
+    shrinking it away, at the noise's edge, brought covariances nearer and taught less.
     """
-    classes, each, r = totals.shape
     counts = np.maximum(counts, 1.0)
     means = totals / counts[:, :, None]
     noise = (mean_deviation / counts) ** 2
@@ -92,42 +92,12 @@ def cleaned_clusters(
     means *= (signal / np.maximum(signal + noise, 1e-300))[:, :, None]
     outer = means[:, :, :, None] * means[:, :, None, :]
     about = seconds - counts[:, :, None, None] * outer
-    records = float(counts.sum())
-    root, back = _whole_roots(
-        about.sum(axis=(0, 1)) / records,
-        wigner_edge(second_deviation * math.sqrt(classes * each) / records, r),
-    )
-    # Noise on what is turned by ``back`` grows with it, on average by this.
-    grown = second_deviation * float(np.trace(back @ back)) / r
-    roots = np.empty((classes, each, r, r))
-    for k in range(classes):
-        size = float(counts[k].sum())
-        own = back @ (about[k].sum(axis=0) / size) @ back
-        spread = _kept_near(np.eye(r), own, wigner_edge(grown * math.sqrt(each) / size, r))
-        for j in range(each):
-            count = float(counts[k, j])
-            found = back @ (about[k, j] / count) @ back
-            near = _kept_near(spread, found, wigner_edge(grown / count, r))
-            values, directions = np.linalg.eigh(near)
-            roots[k, j] = root @ (directions * np.sqrt(values))
-    return Clusters(counts, means, roots)
-
-
-def _whole_roots(spread: Real, edge: float) -> tuple[Real, Real]:
-    """The symmetric root of everybody's spread, freed of its noise, and its inverse."""
-    values, directions = np.linalg.eigh(spread)
-    freed = (values + np.sqrt(np.maximum(values**2 - edge**2, 0.0))) / 2
-    values = np.where(values > edge, freed, np.clip(values, 1e-4, max(edge, 1e-4)) / 2)
-    root = np.sqrt(values)
-    return (directions * root) @ directions.T, (directions / root) @ directions.T
-
-
-def _kept_near(expected: Real, found: Real, edge: float) -> Real:
-    """``expected``, and of its difference to what was found what exceeds the noise."""
-    values, directions = np.linalg.eigh(found - expected)
-    kept = np.sign(values) * np.sqrt(np.maximum(values**2 - edge**2, 0.0))
-    whole, turned = np.linalg.eigh(expected + (directions * kept) @ directions.T)
-    return np.asarray((turned * np.maximum(whole, 0.1)) @ turned.T)
+    values, directions = np.linalg.eigh(about.sum(axis=(0, 1)) / counts.sum())
+    deviations = np.sqrt(np.maximum(values, 1e-4))
+    root, back = ((directions * by) @ directions.T for by in (deviations, 1.0 / deviations))
+    values, directions = np.linalg.eigh(back @ (about / counts[:, :, None, None]) @ back)
+    own = directions * np.sqrt(np.maximum(values, _LEAST_VARIANCE))[:, :, None, :]
+    return Clusters(counts, means, root @ own)
 
 
 @dataclass(frozen=True, eq=False)
