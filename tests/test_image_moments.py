@@ -18,6 +18,9 @@ from scipy import special
 
 from capemix.api import release_of
 from capemix.data import LabeledRows, partition
+from capemix.data.rows import pixel_names
+from capemix.engines.flower.files import read_plan_file
+from capemix.engines.flower.local import run_on_loopback
 from capemix.engines.in_process import sums_in_process
 from capemix.engines.local import sums_local
 from capemix.errors import InputError
@@ -42,6 +45,7 @@ from capemix.prepare.moments import Moments, NormHistogram, sum_contributions
 from capemix.prepare.scattering import channels, features_of, scattered
 from capemix.prepare.steps import PublicMap
 from capemix.protocol.part import Part
+from capemix.protocol.policy import Policy
 from capemix.randomness.source import SeededSource
 from capemix.report.images_page import main_table, read, site_table
 from capemix.sweep import PEERS
@@ -496,6 +500,53 @@ def test_images_of_any_split_and_by_every_message_are_the_same(split: Any) -> No
         assert other.soft_labels is not None
         assert made[0].soft_labels is not None
         assert other.soft_labels.tobytes() == made[0].soft_labels.tobytes()
+
+
+def test_images_through_flower_give_the_bytes_of_one_process(tmp_path: Path) -> None:
+    """Every round there is, simulated: sums, points and heads as messages of a federation."""
+    rows = replace(bars(120), feature_names=pixel_names(SHAPE))  # as a file of images names them
+    sites = partition(rows, 3, "dirichlet", seed=2)
+    plan = a_plan(8.0, scheme="cape", sites=3)
+    outcome = run_on_loopback(
+        plan, sites, tmp_path / "out", engine="simulation", test_seed=5, round_seconds=60.0
+    )
+    assert outcome.included == [0, 1, 2]
+    one = release_moments(
+        plan,
+        rows,
+        sums_local(sites, SeededSource(5)),
+        lambda chosen: chosen.guarantee(seeded=True, one_process=True),
+    )
+    one.save(tmp_path / "local")
+    assert [done["sum"] for done in outcome.rounds[::6]] == list(one.plan.chosen_rounds().names)
+    for name in ("synthetic.parquet", "synthetic.npz"):
+        ours, theirs = (tmp_path / folder / name for folder in ("out", "local"))
+        assert ours.read_bytes() == theirs.read_bytes()
+
+
+def test_a_plan_of_images_is_written_checked_and_set_up(capemix: Capemix, tmp_path: Path) -> None:
+    file = tmp_path / "plan.json"
+    made = capemix(
+        *("federate", "plan", "--synthesizer", "moments+teacher", "--epsilon", 3, "--sites", 4),
+        *("--features", "8x8", "--label", "y", "--classes", "lies,stands"),
+        *("--public-range", "0,255", "--upright", "--out", file, "--json"),
+    )
+    assert made.json["epsilon"] == pytest.approx(3, rel=1e-3)
+    plan, schema = read_plan_file(file)
+    assert isinstance(plan, MomentsPlan)
+    assert plan.images == Images(SHAPE, upright=True, teacher=True)
+    assert schema["image_shape"] == [8, 8]
+    capemix("federate", "init", tmp_path / "fed", "--plan", file, "--json")
+    policy = Policy.from_json((tmp_path / "fed" / "policy.json").read_text())
+    assert policy.synthesizers == ("moments+teacher",)
+    rows = bars(20)
+    np.savez(
+        tmp_path / "rows.npz",
+        X=rows.features.reshape(-1, *SHAPE),
+        y=np.array(rows.classes)[rows.labels],
+    )
+    words = ("site", "check", "--data", tmp_path / "rows.npz", "--plan", file)
+    assert capemix(*words, "--json").json["classes"] == {"lies": 10, "stands": 10}
 
 
 def test_the_page_shows_what_was_measured() -> None:

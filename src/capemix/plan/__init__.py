@@ -25,7 +25,8 @@ Asked = Plan | MomentsPlan
 
 def asked_from_json(found: dict[str, Any]) -> Asked:
     """What the ``as_json`` of either wrote."""
-    rounds = found.get("synthesizer") == SynthesizerName.MOMENTS
+    in_rounds = [name for name in SynthesizerName if name.of_moments]
+    rounds = found.get("synthesizer") in in_rounds
     return moments_from_json(found) if rounds else plan_from_json(found)
 
 
