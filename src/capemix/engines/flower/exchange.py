@@ -11,7 +11,10 @@ from flwr.serverapp import Grid
 
 from capemix.engines.flower.envelope import MESSAGE_TYPE, Refused, pack, unpack
 
+_LEAST_POLL: Final = 0.02
 _POLL: Final = 0.25
+"""Looked for soon at first: of a release in rounds, most replies are made in less."""
+
 _GRACE: Final = 60.0
 
 Name = TypeVar("Name")
@@ -32,6 +35,7 @@ class Exchange(Generic[Name]):
         self._grid = grid
         self._seconds = seconds
         self._under_way: dict[str, tuple[Name, float]] = {}
+        self._pause = _LEAST_POLL
 
     def __len__(self) -> int:
         return len(self._under_way)
@@ -67,7 +71,8 @@ class Exchange(Generic[Name]):
                     del self._under_way[sent]
                     yield name, Overdue(f"no answer within {self._seconds:.0f} s")
         if self._under_way and not came:
-            time.sleep(_POLL)
+            time.sleep(self._pause)
+        self._pause = _LEAST_POLL if came else min(2 * self._pause, _POLL)
 
 
 def exchange(
