@@ -104,6 +104,7 @@ def test_a_schema_comes_back_from_its_file(tmp_path: Path) -> None:
         ({"type": "category", "categories": [1.5]}, "must list its categories"),
         ({"type": "category", "categories": ["a", "a"]}, "each once"),
         ({"type": "number", "low": 0}, "lacks a part"),
+        ({"type": "number", "low": 0, "high": 10**400}, "one of a wrong kind"),
         ({"name": "income", "type": "number", "low": 0, "high": 1}, "a column twice"),
     ],
 )

@@ -105,7 +105,7 @@ class Release:
     def _soft_label_columns(self) -> tuple[str, ...]:
         own = self.feature_names
         if self.table is not None:
-            own = tuple(column.name for column in self.table.columns)
+            own = self.table.names
         return soft_label_columns(self.label_name, self.plan.classes, taken=own)
 
     def manifest(self, digests: dict[str, str]) -> dict[str, Json]:
@@ -157,11 +157,12 @@ class Release:
         import pyarrow as pa
         import pyarrow.parquet as pq
 
+        from capemix.data.files import category_column
+
         columns = self.columns()
         for each in self.table.columns if self.table is not None else ():
-            if isinstance(each, Category):  # whose type must not hang on what was drawn
-                kind = {str: pa.string(), int: pa.int64(), bool: pa.bool_()}[each.kind]
-                columns[each.name] = pa.array(columns[each.name], kind)
+            if isinstance(each, Category):
+                columns[each.name] = category_column(each, columns[each.name])
         table, arrays = pa.table(columns), {"labels": columns[self.label_name]}
         if self.soft_labels is not None:
             table = with_soft_labels(table, self._soft_label_columns(), self.soft_labels)

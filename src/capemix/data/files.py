@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from capemix.data.rows import MISSING_WORDS, LabeledRows, code_labels, pixel_names
-from capemix.data.schema import Category, Number, Table
+from capemix.data.schema import Category, Number, Table, Value
 from capemix.data.soft_labels import is_soft_label
 from capemix.errors import InputError
 
@@ -71,7 +71,7 @@ def load_table(path: str | Path, table: Table, site_column: str | None = None) -
     text = suffix != ".parquet"
     names, columns = _read_columns(path, suffix, field)
     _check_names(field, names)
-    for name in (*(column.name for column in table.columns), table.label.name):
+    for name in (*table.names, table.label.name):
         _check_column("schema", name, names)
     _check_rows(field, len(columns[0]))
     found = dict(zip(names, columns, strict=True))
@@ -94,6 +94,37 @@ def load_table(path: str | Path, table: Table, site_column: str | None = None) -
     labels = table.label.codes(*_distinct(found[table.label.name], label, text=text))
     rows = table.coded(cells, labels)
     return LoadedFile(rows, None if sites is None else sites[labels >= 0])
+
+
+def write_table(rows: LabeledRows, path: Path) -> None:
+    """Rows that are coded by a schema, as a .parquet file from which `load_table` gives the same:
+    numbers as they stand, also outside of their range, and null where a block has no category."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    table = rows.table
+    if table is None:
+        raise ValueError("rows without a schema")
+    columns: dict[str, Any] = {}
+    for column, place in zip(table.columns, table.places, strict=True):
+        block = rows.features[:, place]
+        if isinstance(column, Number):
+            columns[column.name] = block[:, 0]
+            continue
+        words = [*column.values, None]
+        codes = np.where(block.any(axis=1), block.argmax(axis=1), len(column.values))
+        columns[column.name] = category_column(column, [words[code] for code in codes])
+    labels = [table.label.values[code] for code in rows.labels]
+    columns[table.label.name] = category_column(table.label, labels)
+    pq.write_table(pa.table(columns), path)
+
+
+def category_column(column: Category, cells: Sequence[Value | None]) -> pa.Array:
+    """Of the type that its list has, whichever of its values there are."""
+    import pyarrow as pa
+
+    kind = {str: pa.string(), int: pa.int64(), bool: pa.bool_()}[column.kind]
+    return pa.array(cells, kind)
 
 
 def draft_table(path: str | Path, label: str) -> Table:

@@ -103,9 +103,10 @@ class LabeledRows:
         return int(self.features.shape[1])
 
     def schema(self) -> dict[str, Any]:
-        """What is public of these rows, as a plan file holds it."""
+        """What is public of these rows, as a plan file holds it; of coded ones, uncoded."""
+        names = self.feature_names if self.table is None else self.table.names
         return {
-            "features": list(self.feature_names),
+            "features": list(names),
             "label": self.label_name,
             "image_shape": list(self.image_shape) if self.image_shape else None,
         }

@@ -74,6 +74,13 @@ class Number:
         values = self.restored(coded[:, 0])
         return values.astype(np.int64) if self.whole else values
 
+    def strays(self, coded: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
+        """Which values lie outside."""
+        return np.asarray((coded[:, 0] < self.low) | (coded[:, 0] > self.high))
+
+    def __str__(self) -> str:
+        return f"{'integer' if self.whole else 'number'} from {self.low} to {self.high}"
+
     def as_json(self) -> dict[str, Any]:
         kind = "integer" if self.whole else "number"
         return {"name": self.name, "type": kind, "low": self.low, "high": self.high}
@@ -134,6 +141,13 @@ class Category:
         words: list[Value | None] = [*self.values, *([None] if self.missing else [])]
         return [words[place] for place in coded.argmax(axis=1)]
 
+    def strays(self, coded: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
+        """Which cells have none of the listed values."""
+        return np.asarray(coded[:, : len(self.values)].max(axis=1) == 0)
+
+    def __str__(self) -> str:
+        return ", ".join(map(str, self.values)) + (", or missing" if self.missing else "")
+
     def as_json(self) -> dict[str, Any]:
         return {
             "name": self.name,
@@ -187,6 +201,11 @@ class Table:
         return self.label.values
 
     @property
+    def names(self) -> tuple[str, ...]:
+        """The columns that are read, other than the label."""
+        return tuple(column.name for column in self.columns)
+
+    @property
     def width(self) -> int:
         """How many numbers a coded row has."""
         return sum(column.width for column in self.columns)
@@ -228,6 +247,19 @@ class Table:
             table=self,
         )
 
+    def no_rows(self) -> LabeledRows:
+        """What is public of coded rows."""
+        none = np.empty(0, dtype=np.int64)
+        return self.coded([none] * len(self.columns), none)
+
+    def strays(self, rows: LabeledRows) -> dict[str, int]:
+        """How many of these coded rows have, column by column, no listed value or a number outside
+        of its range (private)."""
+        return {
+            column.name: int(column.strays(rows.features[:, place]).sum())
+            for column, place in zip(self.columns, self.places, strict=True)
+        }
+
     def restore(self, rows: Real) -> None:
         """In place: numbers into their range, whole where the column is."""
         for column, place in zip(self.columns, self.places, strict=True):
@@ -259,7 +291,7 @@ class Table:
                 columns=tuple(_column(each) for each in found["columns"]),
                 label=Category(label["name"], tuple(label["categories"])),
             )
-        except (KeyError, TypeError, AttributeError, RecursionError) as error:
+        except (KeyError, TypeError, AttributeError, OverflowError, RecursionError) as error:
             raise InputError(
                 "schema",
                 "lacks a part, or has one of a wrong kind",

@@ -1,12 +1,13 @@
 """What is asked, frozen: `Plan`, and how plans are made: `make_plan`, `plan_from_json`; and
 `RecordPlan`, `make_record_plan`, where every record is released by itself; and `MomentsPlan`,
 `make_moments_plan`, `moments_from_json`, of rounds of moments. What a federation can be asked for:
-`asked_from_json`."""
+`asked_from_json`, and the schema that it codes rows by: `table_of`."""
 
 from __future__ import annotations
 
 from typing import Any
 
+from capemix.data.schema import Table
 from capemix.plan.making import make_plan, plan_from_json
 from capemix.plan.moments import MomentsPlan, make_moments_plan, moments_from_json
 from capemix.plan.plan import (
@@ -30,6 +31,11 @@ def asked_from_json(found: dict[str, Any]) -> Asked:
     return moments_from_json(found) if rounds else plan_from_json(found)
 
 
+def table_of(plan: Asked) -> Table | None:
+    """The schema that it codes rows by, if it does."""
+    return plan.table if isinstance(plan, MomentsPlan) else None
+
+
 __all__ = [
     "ARITHMETIC",
     "Accountant",
@@ -46,4 +52,5 @@ __all__ = [
     "make_record_plan",
     "moments_from_json",
     "plan_from_json",
+    "table_of",
 ]
