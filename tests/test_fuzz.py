@@ -26,11 +26,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from capemix.agent import load_identity, new_identity
+from capemix.agent import lacking, load_identity, new_identity
 from capemix.cli.options import parse_sizes
-from capemix.data import LabeledRows, load_file
+from capemix.data import LabeledRows, Table, load_file
 from capemix.data import files as files_module
 from capemix.data.idx import parse_idx, read_gzip_idx
+from capemix.data.schema import Category, Number
 from capemix.engines.flower.coordinator_app import Settings, no_rows
 from capemix.engines.flower.envelope import Refused, pack, unpack
 from capemix.engines.flower.files import (
@@ -60,6 +61,7 @@ from capemix.protocol.wire import COORDINATOR, Message
 from capemix.queries import Relation
 from capemix.randomness.source import SeededSource
 from capemix.release import read_release
+from capemix.synthesizers.tables import map_of
 from fuzzing import ODD, bent_bytes, bent_json, bent_text, fuzz, no_hang, taken_or_refused
 from world import ASKED, World, _forked, a_roster, counting_plan, identity, signed_request
 
@@ -184,6 +186,44 @@ def test_bent_rounds(found: dict[str, Any]) -> None:
 @fuzz(30)
 @given(bent_text(json.loads(plan_text(ROUNDS_PLAN, SCHEMA))))
 def test_bent_plan_files_of_rounds(text: str) -> None:
+    path = written("plan.json", text)
+    found = no_more_than(path, read_plan_file, path)
+    if found is not None:
+        taken_or_refused(no_rows, *found)
+
+
+TABLE: Final = Table(
+    (Number("age", 0, 90, whole=True), Category("smokes", (False, True), missing=True)),
+    Category("ill", ("no", "yes")),
+)
+TABLE_PLAN: Final = make_moments_plan(
+    width=4, classes=("no", "yes"), normalise=map_of(TABLE), table=TABLE, scheme="cape", sites=4
+).calibrate(0.9)
+TABLE_PART: Final = Part(bytes(16), TABLE_PLAN, "class sizes")
+
+
+@fuzz(60)
+@given(bent_json(json.loads(json.dumps(TABLE.as_json()))))
+def test_bent_schemas_of_tables(found: dict[str, Any]) -> None:
+    table = taken_or_refused(Table.from_json, found)
+    if table is not None:
+        assert not len(table.no_rows())
+        taken_or_refused(map_of, table)
+
+
+@fuzz(60)
+@given(bent_json(json.loads(json.dumps(TABLE_PART.as_json()))))
+def test_bent_parts_with_a_schema(found: dict[str, Any]) -> None:
+    part = taken_or_refused(Part.from_json, found)
+    if part is not None:
+        account, schema = Account(ROUNDS_POLICY.limit), TABLE.no_rows().schema()
+        taken_or_refused(ROUNDS_POLICY.declines, A_ROUND, schema, account, part)
+        taken_or_refused(lacking, TABLE.no_rows(), schema["features"], part)
+
+
+@fuzz(30)
+@given(bent_text(json.loads(plan_text(TABLE_PLAN, TABLE.no_rows().schema()))))
+def test_bent_plan_files_with_a_schema(text: str) -> None:
     path = written("plan.json", text)
     found = no_more_than(path, read_plan_file, path)
     if found is not None:

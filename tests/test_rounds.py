@@ -169,16 +169,17 @@ def allowing(plan: MomentsPlan, **changed: Any) -> Policy:
 class Federation:
     """Agents with ledgers of their own, and a coordinator's identity."""
 
-    def __init__(self, folder: Path, policy: Policy) -> None:
-        self.folder = folder
+    def __init__(self, folder: Path, policy: Policy, rows: list[LabeledRows] | None = None) -> None:
+        rows = rows or parts()
+        self.folder, self.schema = folder, rows[0].schema()
         names = ["coordinator", *(f"site{s}" for s in range(SITES))]
         keys = [load_identity(new_identity(name, folder / "keys")[0]) for name in names]
         members = [Member(name, public_bytes(key)) for name, key in zip(names, keys, strict=True)]
         self.coordinator, self.roster = keys[0], Roster(members[0], tuple(members[1:]))
         self.lineages = [Ledger.open(folder / f"{s}.db").lineage("rows") for s in range(SITES)]
         self.agents = [
-            Agent(Holdings(s, keys[s + 1], self.roster, policy, rows, self.lineages[s], SEED))
-            for s, rows in enumerate(parts())
+            Agent(Holdings(s, keys[s + 1], self.roster, policy, each, self.lineages[s], SEED))
+            for s, each in enumerate(rows)
         ]
         self.runs = 0
 
@@ -187,7 +188,7 @@ class Federation:
         spool = self.folder / f"spool{self.runs}"
         spool.mkdir()
         return Run(
-            plan, parts()[0].schema(), self.roster, self.coordinator,
+            plan, self.schema, self.roster, self.coordinator,
             self.runs.to_bytes(16, "big"), spool, chunk_bytes=LEAST_CHUNK, part=part,
         )  # fmt: skip
 
@@ -612,9 +613,13 @@ def coordinated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[...
 
     monkeypatch.setattr(exchange_module, "Message", message)
 
-    def conduct(plan: MomentsPlan, lose: Callable[[int, int], bool]) -> tuple[Path, AgentsGrid]:
-        world = Federation(tmp_path / "world", allowing(plan))
-        (tmp_path / "plan.json").write_text(plan_text(plan, parts()[0].schema()))
+    def conduct(
+        plan: MomentsPlan,
+        lose: Callable[[int, int], bool],
+        rows: list[LabeledRows] | None = None,
+    ) -> tuple[Path, AgentsGrid]:
+        world = Federation(tmp_path / "world", allowing(plan), rows)
+        (tmp_path / "plan.json").write_text(plan_text(plan, world.schema))
         (tmp_path / "roster.json").write_text(json.dumps(world.roster.as_json()))
         config = run_config(
             plan=tmp_path / "plan.json",

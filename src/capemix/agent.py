@@ -43,7 +43,7 @@ from capemix.protocol.part import Part
 from capemix.protocol.policy import Policy
 from capemix.protocol.roster import Roster
 from capemix.protocol.site import Site
-from capemix.protocol.wire import ProtocolError, parse
+from capemix.protocol.wire import ProtocolError, canonical, parse
 from capemix.randomness.source import SeededSource, Source, SystemSource
 from capemix.zerosum.masks import SiteKeys
 
@@ -130,8 +130,8 @@ class Agent:
             reason = None if part is None else part.follows(self._releases.get(part.release))
             if reason is None:
                 reason = holdings.policy.declines(plan, schema, holdings.budget.account(), part)
-            if reason is None and not set(schema["features"]) <= set(holdings.rows.feature_names):
-                reason = "this site does not have the plan's columns"
+            if reason is None:
+                reason = lacking(holdings.rows, schema["features"], part)
             asked["features"], asked["part"] = schema.get("features"), part
             draws = plan.federation.graph_failure() > 0.0  # else no graph can be a bad one
             if reason is None and draws and not holdings.budget.join(run, MOST_PROPOSALS):
@@ -180,13 +180,26 @@ class Agent:
         return seeded.child("site", self._holdings.number)
 
 
+def lacking(rows: LabeledRows, features: list[str], part: Part | None) -> str | None:
+    """Why a plan is not about these rows, or None: by their columns' names, and by the schema that
+    they were coded by before the agent began to answer. No row is looked at."""
+    tables = rows.table, None if part is None else part.whole.table
+    own, asked = (canonical(None if table is None else table.as_json()) for table in tables)
+    if own != asked:  # as text, where true is not 1
+        return "this site's rows are not coded by the plan's schema"
+    if rows.table is None and not set(features) <= set(rows.feature_names):
+        return "this site does not have the plan's columns"
+    return None
+
+
 def rows_for(rows: LabeledRows, plan: Asked, features: tuple[str, ...]) -> LabeledRows:
-    """The plan's columns and classes, in the plan's order; rows of other classes are dropped."""
+    """The plan's columns and classes, in the plan's order; rows of other classes are dropped. Rows
+    that are coded by its schema have its columns."""
     position = {name: code for code, name in enumerate(plan.classes)}
     codes = np.array([position.get(name, -1) for name in rows.classes], dtype=np.int64)
     labels = codes[rows.labels]
     known = labels >= 0
-    kept = rows.columns(features).take(known)
+    kept = (rows if rows.table is not None else rows.columns(features)).take(known)
     return replace(kept, labels=labels[known], classes=plan.classes)
 
 

@@ -15,6 +15,7 @@ from capemix.errors import InputError
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from capemix.data import LabeledRows, Loaded, Table
     from capemix.engines.flower.files import Outcome
     from capemix.plan import Asked
 
@@ -36,10 +37,25 @@ def plan(
     epsilon: Annotated[float, typer.Option(help="The budget.")],
     sites: Annotated[int, typer.Option(help="S: sites.")],
     features: Annotated[
-        str, typer.Option(help="Names of the columns, a,b,c; or HEIGHTxWIDTH for images.")
-    ],
-    label: Annotated[str, typer.Option(help="Name of the label column.")],
-    classes: Annotated[str, typer.Option(help="Names of the classes, in order: a,b,c.")],
+        str | None,
+        typer.Option(
+            help="Names of the columns, a,b,c; or HEIGHTxWIDTH for images.", show_default=False
+        ),
+    ] = None,
+    label: Annotated[
+        str | None, typer.Option(help="Name of the label column.", show_default=False)
+    ] = None,
+    classes: Annotated[
+        str | None,
+        typer.Option(help="Names of the classes, in order: a,b,c.", show_default=False),
+    ] = None,
+    schema: Annotated[
+        Path | None,
+        typer.Option(
+            help="In place of these, what is public of a table's columns (for moments).",
+            show_default=False,
+        ),
+    ] = None,
     class_sizes: Annotated[
         str | None,
         typer.Option(
@@ -56,23 +72,23 @@ def plan(
     from capemix.cli.show import spinner
     from capemix.engines.flower.files import plan_text
 
-    names, shape = _features(features)
-    kinds = _classes(classes)
+    about = _about(schema, {"features": features, "label": label, "classes": classes})
+    width, kinds = about.width, about.classes
     with spinner("calibrating", quiet=json):
         made = _cape_plan(
             synthesizer,
             epsilon,
-            mixing.asked(len(names), mixing.public_map()),
+            mixing.asked(width, _map(mixing, about.table)),
             opt.given(context),
-            width=len(names),
+            width=width,
             classes=kinds,
             class_sizes=None if class_sizes is None else opt.parse_sizes(class_sizes, len(kinds)),
             sites=sites,
-            shape=shape,
+            shape=about.image_shape,
             upright=upright,
+            table=about.table,
         )
-    schema = {"features": names, "label": label, "image_shape": shape}
-    _write(out, plan_text(made, schema))
+    _write(out, plan_text(made, about.schema()))
     _show_guarantee(made, json, {"plan": str(out)})
 
 
@@ -158,6 +174,7 @@ def local(
         typer.Option(help="SuperNodes as at the sites, or Flower's simulation of them, on Ray."),
     ] = "deployment",
     synthesizer: Federated = "mixing",
+    schema: opt.Schema = None,
     upright: opt.Upright = None,
     round_seconds: Annotated[float, typer.Option(help="How long a round waits.")] = 120.0,
     logs: Annotated[
@@ -175,14 +192,14 @@ def local(
     from capemix.release import check_output
 
     check_output(out)
-    loaded = table.load()
+    loaded = table.load(schema)
     asked = counted.asked(loaded)
     width = loaded.train.width
     parts = table.deal(loaded, sites)
     made = _cape_plan(
         synthesizer,
         epsilon,
-        mixing.asked(width, mixing.public_map(loaded)),
+        mixing.asked(width, _map(mixing, loaded.train.table, loaded)),
         opt.given(context),
         width=width,
         classes=loaded.train.classes,
@@ -190,6 +207,7 @@ def local(
         sites=sites,
         shape=loaded.train.image_shape,
         upright=opt.is_upright(upright, synthesizer, loaded),
+        table=loaded.train.table,
     )
     seed = table.test_seed
     budget = budget_of(**asked, source=None if seed is None else SeededSource(seed))
@@ -246,7 +264,16 @@ def _cape_plan(
     if not 0 < epsilon < float("inf"):
         raise InputError("--epsilon", "must be above 0 and finite", value=epsilon, fix="set one")
     shape, upright = facts.pop("shape"), bool(facts.pop("upright"))
+    table = facts.pop("table")
+    if table is not None and synthesizer != SynthesizerName.MOMENTS:
+        raise InputError(
+            "--schema",
+            "needs a synthesizer that restores categories",
+            value=synthesizer,
+            fix="use --synthesizer moments",
+        )
     if synthesizer != "mixing":
+        facts["table"] = table
         facts["images"] = Images.of(
             SynthesizerName.named(synthesizer),
             facts["width"],
@@ -272,6 +299,47 @@ def _write(path: Path, text: str) -> None:
         path.write_text(text)
     except OSError:
         raise InputError("--out", "cannot be written", value=path, fix="name a file") from None
+
+
+def _map(mixing: opt.Mixing, table: Table | None, loaded: Loaded | None = None) -> Any:
+    """By the ranges that a schema declares, or by one for all columns."""
+    from capemix.synthesizers.tables import map_of
+
+    if table is None:
+        return mixing.public_map(loaded)
+    for option, given in (("range", mixing.public_range), ("center", mixing.public_center)):
+        if given is not None:
+            raise InputError(
+                f"--public-{option}", "is the schema's to say", value=given, fix="leave it out"
+            )
+    return map_of(table)
+
+
+def _about(schema: Path | None, named: dict[str, str | None]) -> LabeledRows:
+    """What is public of the rows that a plan is for: as a schema says, or as ``named``."""
+    import numpy as np
+
+    from capemix.data import LabeledRows, Table
+
+    for option, given in named.items():
+        if (given is None) == (schema is None):
+            raise InputError(
+                f"--{option}",
+                "must be given, or a schema" if schema is None else "is the schema's to say",
+                value=given,
+                fix="write it, or give --schema" if schema is None else "leave it out",
+            )
+    if schema is not None:
+        return Table.read(schema).no_rows()
+    names, shape = _features(str(named["features"]))
+    return LabeledRows(
+        features=np.empty((0, len(names))),
+        labels=np.empty(0, dtype=np.int64),
+        classes=_classes(str(named["classes"])),
+        feature_names=tuple(names),
+        label_name=str(named["label"]),
+        image_shape=None if shape is None else (shape[0], shape[1]),
+    )
 
 
 def _features(text: str) -> tuple[list[str], list[int] | None]:

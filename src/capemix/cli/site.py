@@ -13,7 +13,9 @@ from capemix.cli import options as opt
 from capemix.errors import InputError
 
 if TYPE_CHECKING:
+    from capemix.data import LabeledRows, Table
     from capemix.ledger import Lineage
+    from capemix.plan import Asked
 
 site = typer.Typer(
     no_args_is_help=True, rich_markup_mode=None, help="A site of a federation: its rows and agent."
@@ -51,30 +53,59 @@ def check(
     """Look at the site's own rows against the public schema, before it joins."""
     from capemix.agent import rows_for
     from capemix.data import open_data
-    from capemix.plan import asked_from_json
+    from capemix.plan import table_of
     from capemix.private import PRIVATE
 
+    proposed, features = _proposed(plan)
+    table = table_of(proposed)
+    rows = open_data(data, label, table=table).train
+    used = rows_for(rows, proposed, features)
+    counts = dict(zip(map(str, proposed.classes), used.class_counts().tolist(), strict=True))
+    report = {"rows": len(rows), "used": len(used), "classes": counts, "private": PRIVATE}
+    if table is not None:
+        report["outside_schema"] = table.strays(used)
+    if json:
+        print(json_.dumps(report))
+        return
+    if table is None:
+        print(f"{len(rows)} rows, of which {len(used)} have a class of the plan:")
+    else:
+        print(f"{len(used)} rows have a class of the plan's schema:")
+    for name, count in counts.items():
+        print(f"  {_plain(name)}: {count}")
+    _show_columns(used)
+    print("(for the site's own people; nothing of this is sent)")
+
+
+def _proposed(file: Path) -> tuple[Asked, tuple[str, ...]]:
+    """The plan of a plan file, and the columns that it is about."""
+    from capemix.plan import asked_from_json
+
     try:
-        found = json_.loads(plan.read_text())
-        proposed, schema = asked_from_json(found["plan"]), found["schema"]
-        features = tuple(str(name) for name in schema["features"])
+        found = json_.loads(file.read_text())
+        features = tuple(str(name) for name in found["schema"]["features"])
+        return asked_from_json(found["plan"]), features
     except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         if isinstance(error, InputError):
             raise
         raise InputError(
-            "--plan", "is not a plan file", value=plan, fix="ask for it again"
+            "--plan", "is not a plan file", value=file, fix="ask for it again"
         ) from None
-    rows = open_data(data, label).train
-    used = rows_for(rows, proposed, features)
-    counts = dict(zip(map(str, proposed.classes), used.class_counts().tolist(), strict=True))
-    report = {"rows": len(rows), "used": len(used), "classes": counts, "private": PRIVATE}
-    if json:
-        print(json_.dumps(report))
+
+
+def _show_columns(rows: LabeledRows) -> None:
+    """What the schema says of each column, and how many values it does not know."""
+    if rows.table is None:
         return
-    print(f"{len(rows)} rows, of which {len(used)} have a class of the plan:")
-    for name, count in counts.items():
-        print(f"  {name}: {count}")
-    print("(for the site's own people; nothing of this is sent)")
+    strays = rows.table.strays(rows)
+    print("columns, as the plan's schema says, and how many values are none of these:")
+    for column in rows.table.columns:
+        print(f"  {_plain(column.name)}: {_plain(str(column))} ({strays[column.name]})")
+
+
+def _plain(text: str) -> str:
+    """The coordinator's words, without what would move a terminal's cursor."""
+    return "".join(c if c.isprintable() else " " for c in text)
 
 
 @site.command()
@@ -89,6 +120,14 @@ def serve(
     ],
     socket: Annotated[Path, typer.Option(help="Unix socket to listen on.")],
     label: LabelColumn = None,
+    plan: Annotated[
+        Path | None,
+        typer.Option(
+            help="plan.json, if it codes rows by a schema: they are coded so, and for no other "
+            "[default: rows of numbers].",
+            show_default=False,
+        ),
+    ] = None,
     group: Annotated[
         str | None,
         typer.Option(
@@ -140,7 +179,7 @@ def serve(
         identity=key,
         roster=members,
         policy=Policy.from_json(text(policy, "--policy")),
-        rows=open_data(data, label).train,
+        rows=open_data(data, label, table=None if plan is None else _schema(plan)).train,
         budget=budget,
         test_seed=test_seed,
     )
@@ -155,6 +194,18 @@ def serve(
     finally:
         server.server_close()
         socket.unlink(missing_ok=True)
+
+
+def _schema(plan: Path) -> Table:
+    """What the agent codes its rows by. Its people have read it: it takes part by no other."""
+    from capemix.plan import table_of
+
+    found = table_of(_proposed(plan)[0])
+    if found is None:
+        raise InputError(
+            "--plan", "has no schema to code rows by", value=plan, fix="leave the option out"
+        )
+    return found
 
 
 def _budget(ledger: Path | None, name: str, *, new: bool) -> Lineage:

@@ -21,6 +21,7 @@ from capemix.plan.rounds import Rounds
 from capemix.prepare.head import Head
 from capemix.protocol.wire import ProtocolError, bytes_of
 from capemix.queries import Relation
+from capemix.synthesizers.tables import map_of
 
 
 @dataclass(frozen=True)
@@ -73,6 +74,8 @@ class Part:
         whole, asked = self.whole, plan.contribution
         if asked is None:
             return "the plan is not a sum of moments"
+        if whole.table is not None and whole.normalise != map_of(whole.table):
+            return "the release maps columns in another way than its schema says"
         frame = asked.frame
         if frame.columns != whole.width or frame.directions > frame.seen:
             return "the round looks in more directions than there are columns"

@@ -29,9 +29,11 @@ class Policy:
 
     ``total_epsilon`` is over all runs, as the ledger composes them, at ``max_delta`` and in
     ``relation``: the lineage's limit. ``columns`` and ``classes`` list what
-    may be used; None allows any. Gaussian masks are a claim about real numbers, so they must be
-    allowed by name. ``synthesizers``: "mixing" is any one sum of drawn rows, and "moments" a
-    release in rounds, whose epsilon is that of all of them.
+    may be used; None allows any. How a schema codes columns is judged by the site's people: its
+    agent's rows are coded by the one that they have read, and it takes part by no other. Gaussian
+    masks are a claim about real numbers, so they must be allowed by name. ``synthesizers``:
+    "mixing" is any one sum of drawn rows, and "moments" a release in rounds, whose epsilon is that
+    of all of them.
     """
 
     max_epsilon: float = 1.0
@@ -137,12 +139,13 @@ class Policy:
             return f"{plan.federation.sites} sites are fewer than {self.least_sites}"
         if plan.federation.colluding < self.least_colluding:
             return f"fewer than {self.least_colluding} colluding sites are tolerated"
-        columns = schema.get("features")
+        columns, table = schema.get("features"), None if part is None else part.whole.table
         if (
             not isinstance(columns, list)
-            or len(columns) != plan.columns_read
             or not all(isinstance(name, str) for name in columns)
             or len(set(columns)) != len(columns)
+            or (table is None and len(columns) != plan.columns_read)
+            or (table is not None and tuple(columns) != table.names)
         ):
             return "the schema does not name the plan's columns"
         if self.columns is not None and not set(columns) <= set(self.columns):

@@ -25,6 +25,7 @@ from flwr.serverapp import Grid, ServerApp
 
 from capemix.agent import load_identity
 from capemix.data.rows import LabeledRows
+from capemix.data.schema import Table
 from capemix.engines.flower.app_folder import CHUNK_BYTES
 from capemix.engines.flower.envelope import Refused
 from capemix.engines.flower.exchange import exchange
@@ -42,7 +43,7 @@ from capemix.engines.flower.progress import Progress
 from capemix.engines.flower.rounds import Round
 from capemix.errors import CapemixError, InputError
 from capemix.moments import release_moments
-from capemix.plan import Asked, MomentsPlan, Plan
+from capemix.plan import Asked, MomentsPlan, Plan, table_of
 from capemix.protocol.chunks import LEAST_CHUNK, MOST_CHUNK
 from capemix.protocol.coordinator import Run
 from capemix.protocol.hello import new_challenge, site_of
@@ -312,6 +313,9 @@ def _one_round(
 
 def no_rows(plan: Asked, schema: Mapping[str, Any]) -> LabeledRows:
     """The public schema in the shape that a release takes it from."""
+    table = table_of(plan)
+    if table is not None:
+        return _coded(table, schema)
     try:
         names = tuple(str(name) for name in schema["features"])
         shape = schema.get("image_shape")
@@ -329,6 +333,17 @@ def no_rows(plan: Asked, schema: Mapping[str, Any]) -> LabeledRows:
         raise InputError(
             "schema", "needs features, a label and an image_shape", fix="write it again"
         ) from None
+
+
+def _coded(table: Table, schema: Mapping[str, Any]) -> LabeledRows:
+    empty = table.no_rows()
+    if dict(schema) != empty.schema():
+        raise InputError(
+            "schema",
+            "must name the columns and the label that the plan codes",
+            fix="write it again with capemix federate plan",
+        )
+    return empty
 
 
 def _say(text: str) -> None:

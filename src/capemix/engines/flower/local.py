@@ -22,6 +22,7 @@ from typing import Any, Final, Literal
 import numpy as np
 
 from capemix.agent import new_identity
+from capemix.data.files import write_table
 from capemix.data.rows import LabeledRows
 from capemix.engines.flower.app_folder import (
     CHUNK_BYTES,
@@ -41,7 +42,7 @@ from capemix.engines.flower.processes import (
 )
 from capemix.engines.flower.relay import AGENT_SOCKET, AGENT_SOCKETS
 from capemix.errors import InputError
-from capemix.plan import Asked
+from capemix.plan import Asked, table_of
 from capemix.protocol.roster import Roster
 from capemix.protocol.wire import ProtocolError
 from capemix.release import check_output
@@ -239,6 +240,8 @@ class _Trial:
         command += ["--lineage", "trial", "--ledger", self.work / f"site-{site}.db"]
         command += ["--new-lineage"]
         command += ["--socket", self._socket(site)]
+        if table_of(self.plan) is not None:
+            command += ["--plan", self.work / "plan.json"]
         if self.test_seed is not None:
             command += ["--test-seed", str(self.test_seed)]
         return processes.start(f"agent-{site}", command)
@@ -331,6 +334,9 @@ def _write_rows(rows: LabeledRows, path: Path) -> None:
         images = rows.features.reshape(-1, *rows.image_shape)
         arrays: dict[str, Any] = {"X": images, rows.label_name: labels}
         np.savez(path, **arrays)
+        return
+    if rows.table is not None:
+        write_table(rows, path)
         return
     import pyarrow as pa
     import pyarrow.parquet as pq

@@ -1,0 +1,377 @@
+"""A table with categories over a federation: every site codes its own file by the schema that its
+people have read, declines every other without looking at a row, and what is released is what one
+process would release, decoded."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from capemix.agent import Agent, Holdings
+from capemix.data import LabeledRows, Table, load_table, partition
+from capemix.data.files import write_table
+from capemix.data.schema import Category, Number
+from capemix.engines.flower.coordinator_app import no_rows
+from capemix.engines.flower.files import plan_text, read_plan_file
+from capemix.engines.local import sums_local
+from capemix.errors import InputError
+from capemix.moments import release_moments
+from capemix.plan import MomentsPlan, Plan, make_moments_plan
+from capemix.prepare.steps import PublicMap
+from capemix.private import PRIVATE
+from capemix.protocol.part import Part
+from capemix.protocol.policy import Policy
+from capemix.randomness.source import SeededSource
+from capemix.release import Release, read_release
+from capemix.synthesizers.tables import map_of
+from conftest import Capemix
+from test_agent import an_agent, keys
+from test_rounds import SEED, SITES, Federation, allowing, coordinated, first_rounds, promised
+from test_tables import PEOPLE, coded, people
+
+__all__ = ["an_agent", "coordinated", "keys"]  # fixtures
+
+
+def untidy(records: int = 600) -> pd.DataFrame:
+    """With cells of every kind that the schema does not know, and rows of no class of its own."""
+    frame = people(records)
+    for column, odd in (("work", "a private word"), ("smokes", "perhaps"), ("rooms", "7")):
+        frame[column] = frame[column].astype(object)
+        frame.loc[frame.index % 7 == 1, column] = odd
+    frame["age"] = frame["age"].astype(float)
+    frame.loc[frame.index % 11 == 2, "age"] = 300.0
+    frame.loc[frame.index % 11 == 3, "age"] = 41.5
+    frame.loc[frame.index % 13 == 4, "income"] = "unsaid"
+    return frame
+
+
+def files(folder: Path, frame: pd.DataFrame) -> list[Path]:
+    """Dealt out by age, so that no site has what another has; one site has Parquet."""
+    found = []
+    for site, part in enumerate(np.array_split(np.argsort(frame["age"].to_numpy()), SITES)):
+        mine = frame.iloc[part].drop(columns="note", errors="ignore")
+        mine["note"] = "a private note"  # a column that the schema does not name
+        found.append(folder / f"site-{site}.{'parquet' if site == 3 else 'csv'}")
+        if site == 3:
+            mine.astype(dict.fromkeys(("work", "smokes", "rooms"), str)).to_parquet(found[-1])
+        else:
+            mine.to_csv(found[-1], index=False)
+    return found
+
+
+def a_plan(table: Table = PEOPLE, **changed: Any) -> MomentsPlan:
+    asked: dict[str, Any] = {
+        "width": table.width, "classes": table.classes, "normalise": map_of(table), "table": table,
+        "samples": 300, "scheme": "cape", "sites": SITES, "colluding": 1, "dropouts": 1,
+    }  # fmt: skip
+    return make_moments_plan(**{**asked, **changed}).calibrate(8.0)
+
+
+def local(plan: MomentsPlan, rows: list[LabeledRows]) -> Release:
+    return release_moments(plan, rows[0], sums_local(rows, SeededSource(SEED)), promised)
+
+
+# -- the protocol ----------------------------------------------------------------------------------
+
+
+def test_sites_with_files_of_their_own_release_what_one_process_does(
+    coordinated: Callable[..., Any], tmp_path: Path
+) -> None:
+    """Whichever site has which rows; and the release is decoded."""
+    plan = a_plan()
+    sites = [load_table(file, PEOPLE).rows for file in files(tmp_path, untidy())]
+    out, _ = coordinated(plan, lambda _site, _asked: False, sites)
+    frame = untidy()
+    together = coded(frame)
+    assert len(together) == sum(map(len, sites)) < len(frame)
+    local(plan, partition(together, SITES, "iid", seed=1)).save(tmp_path / "local")
+    ours, theirs = (folder / "synthetic.parquet" for folder in (out, tmp_path / "local"))
+    assert ours.read_bytes() == theirs.read_bytes()
+    made = pd.read_parquet(ours)
+    assert list(made.columns) == [*PEOPLE.names, "income"]
+    kinds = {"age": "int64", "weight": "float64", "smokes": "bool", "rooms": "int64"}
+    assert {name: str(made[name].dtype) for name in kinds} == kinds
+    assert set(made["work"].dropna()) <= {"office", "field", "none"}
+    assert made["work"].isna().any()
+    assert made["age"].between(17, 90).all()
+    assert read_release(out).rows.table == PEOPLE
+    said = "".join(path.read_text() for path in (out / "manifest.json", tmp_path / "plan.json"))
+    assert not any(odd in said for odd in ("a private", "perhaps", "unsaid"))
+
+
+def proposal(plan: MomentsPlan) -> tuple[Plan, Part]:
+    """Its first round."""
+
+    def never(*_: Any) -> Any:
+        raise AssertionError
+
+    whole, name, asked = first_rounds(plan, never, 0)
+    return asked, Part(bytes(16), whole, name)
+
+
+OTHERS = {
+    "a wider range": replace(PEOPLE, columns=(Number("age", 0, 90, True), *PEOPLE.columns[1:])),
+    "one more category": replace(
+        PEOPLE,
+        columns=(
+            *PEOPLE.columns[:2],
+            Category("work", ("office", "field", "a private word"), missing=True),
+            *PEOPLE.columns[3:],
+        ),
+    ),
+    "numbers for truth values": replace(
+        PEOPLE, columns=(*PEOPLE.columns[:3], Category("smokes", (0, 1)), *PEOPLE.columns[4:])
+    ),
+    "another order": replace(PEOPLE, columns=PEOPLE.columns[::-1]),
+    "another label": replace(PEOPLE, label=Category("outcome", PEOPLE.classes)),
+    "fewer columns": replace(PEOPLE, columns=PEOPLE.columns[:3]),
+}
+
+
+@pytest.mark.parametrize("name", OTHERS)
+def test_a_site_takes_part_by_no_other_schema_than_its_own(tmp_path: Path, name: str) -> None:
+    other = OTHERS[name]
+    world = Federation(tmp_path, allowing(a_plan()), [coded(people(100))] * SITES)
+    assert world.answer(*proposal(a_plan())) is None
+    world.schema = other.no_rows().schema()
+    said = world.answer(*proposal(a_plan(other)))
+    assert said is not None
+    assert "not coded by the plan's schema" in said
+    assert world.charges == 0
+
+
+def test_coded_rows_and_rows_of_numbers_are_not_taken_for_each_other(tmp_path: Path) -> None:
+    plain = replace(a_plan(), table=None)
+    world = Federation(tmp_path / "coded", allowing(plain), [coded(people(100))] * SITES)
+    names = list(PEOPLE.no_rows().feature_names)
+    world.schema = {"features": names, "label": "income", "image_shape": None}
+    assert "not coded by the plan's schema" in str(world.answer(*proposal(plain)))
+    uncoded = [replace(coded(people(100)), table=None)] * SITES
+    world = Federation(tmp_path / "plain", allowing(a_plan()), uncoded)
+    world.schema = PEOPLE.no_rows().schema()
+    assert "not coded by the plan's schema" in str(world.answer(*proposal(a_plan())))
+
+
+def test_a_policy_judges_a_schemas_columns_by_their_own_names(tmp_path: Path) -> None:
+    rows = [coded(people(100))] * SITES
+    for number, (columns, says) in enumerate(
+        ((PEOPLE.names, None), (PEOPLE.names[1:], "columns that are not allowed"))
+    ):
+        policy = allowing(a_plan(), columns=columns, classes=PEOPLE.classes)
+        world = Federation(tmp_path / str(number), policy, rows)
+        said = world.answer(*proposal(a_plan()))
+        assert (said is None) == (says is None)
+        assert says is None or says in str(said)
+    for features in (list(rows[0].feature_names), list(PEOPLE.names[::-1]), ["age"], None):
+        world.schema = {**rows[0].schema(), "features": features}
+        assert "does not name the plan's columns" in str(world.answer(*proposal(a_plan())))
+
+
+def test_a_schemas_ranges_are_the_ones_that_columns_are_mapped_by(tmp_path: Path) -> None:
+    """A site's people read ranges in the schema, so no others may stand elsewhere in the plan."""
+    world = Federation(tmp_path, allowing(a_plan()), [coded(people(100))] * SITES)
+    wide = replace(map_of(PEOPLE), high=(1e6,) * PEOPLE.width)
+    for how in (wide, PublicMap.of_range(0, 1)):
+        said = world.answer(*proposal(a_plan(normalise=how)))
+        assert "in another way than its schema says" in str(said)
+
+
+def test_what_a_site_answers_to_a_schema_does_not_depend_on_its_rows(tmp_path: Path) -> None:
+    """Rows that fit, rows of which no cell does, and none at all: the same bytes, yes or no."""
+    frame = people(40)
+    for column in ("work", "smokes", "rooms"):
+        frame[column] = "a private word"
+    frame["age"] = -1e300
+    kept = [coded(people(100)), coded(frame), PEOPLE.no_rows()]
+    world = Federation(tmp_path, allowing(a_plan()), [kept[0]] * SITES)
+    own = world.agents[0]._holdings
+    asked = []
+    for table in (PEOPLE, *OTHERS.values()):
+        world.schema = table.no_rows().schema()
+        asked.append(dict(world.run(*proposal(a_plan(table))).requests())[0])
+
+    def heard(rows: LabeledRows) -> list[bytes]:
+        agent = Agent(
+            Holdings(0, own.identity, own.roster, own.policy, rows, own.budget, own.test_seed)
+        )
+        return [agent.answer(raw) for raw in asked]
+
+    first, *others = map(heard, kept)
+    assert all(other == first for other in others)
+    assert [b'"accept":true' in one for one in first] == [True] + [False] * len(OTHERS)
+    assert not any(b"private" in one for one in first)
+
+
+def test_a_site_without_a_fitting_cell_uploads_noise(tmp_path: Path) -> None:
+    """The release goes on: it is that of the other sites' rows, and of blocks of zeros."""
+    frame = people(40)
+    frame[["work", "smokes", "rooms", "income"]] = "a private word"
+    rows = [coded(people(200, seed)) for seed in (1, 2, 3)]
+    frame.to_csv(tmp_path / "odd.csv", index=False)
+    odd = load_table(tmp_path / "odd.csv", PEOPLE).rows
+    assert len(odd) == 0
+    plan = a_plan()
+    world = Federation(tmp_path / "world", allowing(plan), [*rows, odd])
+    found = release_moments(plan, rows[0], world.sum_of(), promised)
+    same = local(plan, [*rows, PEOPLE.no_rows()])
+    assert found.features.tobytes() == same.features.tobytes()
+
+
+# -- files -----------------------------------------------------------------------------------------
+
+
+def test_coded_rows_come_back_from_the_file_of_a_trial(tmp_path: Path) -> None:
+    rows = coded(untidy())
+    write_table(rows, tmp_path / "rows.parquet")
+    again = load_table(tmp_path / "rows.parquet", PEOPLE).rows
+    assert again.features.tobytes() == rows.features.tobytes()
+    assert again.labels.tolist() == rows.labels.tolist()
+    assert PEOPLE.strays(again) == PEOPLE.strays(rows)
+    none = np.zeros((2, PEOPLE.width))
+    write_table(replace(rows, features=none, labels=rows.labels[:2]), tmp_path / "none.parquet")
+    listed = load_table(tmp_path / "none.parquet", PEOPLE).rows.features
+    assert listed[:, PEOPLE.places[2]].tolist() == [[0, 0, 0, 1]] * 2  # missing is a value there
+    assert not np.delete(listed, PEOPLE.places[2], axis=1).any()
+
+
+def test_a_coordinator_takes_a_schema_that_is_the_plans_alone(tmp_path: Path) -> None:
+    schema = PEOPLE.no_rows().schema()
+    assert schema["features"] == list(PEOPLE.names)
+    (tmp_path / "plan.json").write_text(plan_text(a_plan(), schema))
+    plan, read = read_plan_file(tmp_path / "plan.json")
+    empty = no_rows(plan, read)
+    assert (empty.table, len(empty)) == (PEOPLE, 0)
+    for change in ({"features": ["age"]}, {"label": "age"}, {"image_shape": [3, 4]}):
+        with pytest.raises(InputError, match="that the plan codes"):
+            no_rows(plan, {**schema, **change})
+
+
+# -- commands --------------------------------------------------------------------------------------
+
+
+def proposed(capemix: Capemix, folder: Path, *words: object) -> Any:
+    (folder / "schema.json").write_text(json.dumps(PEOPLE.as_json()))
+    return capemix(
+        *("federate", "plan", "--synthesizer", "moments", "--epsilon", 3, "--sites", SITES),
+        *("--schema", folder / "schema.json", "--out", folder / "plan.json", "--json", *words),
+    )
+
+
+def test_a_plan_with_a_schema_is_written_set_up_and_checked(
+    capemix: Capemix, tmp_path: Path
+) -> None:
+    made = proposed(capemix, tmp_path)
+    assert made.json["epsilon"] == pytest.approx(3, rel=1e-3)
+    plan, _ = read_plan_file(tmp_path / "plan.json")
+    assert isinstance(plan, MomentsPlan)
+    assert (plan.table, plan.normalise) == (PEOPLE, map_of(PEOPLE))
+    words = ("federate", "init", tmp_path / "fed", "--plan", tmp_path / "plan.json")
+    assert capemix(*words).code == 0
+    policy = Policy.from_json((tmp_path / "fed" / "policy.json").read_text())
+    assert (policy.columns, policy.classes) == (PEOPLE.names, PEOPLE.classes)
+    file = files(tmp_path, untidy())[0]
+    rows = load_table(file, PEOPLE).rows
+    words = ("site", "check", "--data", file, "--plan", tmp_path / "plan.json")
+    found = capemix(*words, "--json").json
+    assert found["private"] == PRIVATE
+    assert found["outside_schema"] == PEOPLE.strays(rows)
+    assert found["outside_schema"]["smokes"] > 0 == found["outside_schema"]["weight"]
+    said = capemix(*words).out
+    assert f"work: office, field, none, or missing ({PEOPLE.strays(rows)['work']})" in said
+    assert "age: integer from 17 to 90" in said
+    assert "a private" not in said
+    words_of_others = replace(
+        PEOPLE, columns=(Category("work", ("\x1b[2J", "office")), *PEOPLE.columns[:2])
+    )
+    (tmp_path / "plan.json").write_text(
+        plan_text(a_plan(words_of_others), words_of_others.no_rows().schema())
+    )
+    assert "\x1b" not in capemix(*words).out
+    file.write_text("age,income\n3,low\n4,high\n")
+    ran = capemix(*words)
+    assert ran.code == 2
+    assert "schema names no column" in ran.err
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (("--features", "a,b"), "--features is the schema's to say"),
+        (("--label", "income"), "--label is the schema's to say"),
+        (("--classes", "a,b"), "--classes is the schema's to say"),
+        (("--public-range", "0,1"), "--public-range is the schema's to say"),
+        (("--synthesizer", "mixing"), "--schema needs a synthesizer that restores categories"),
+        (("--synthesizer", "moments+teacher"), "--schema needs a synthesizer that restores"),
+        (("--mixture", 4), "--mixture has no meaning for moments"),
+    ],
+)
+def test_what_a_schema_says_is_not_said_twice(
+    capemix: Capemix, tmp_path: Path, words: tuple[object, ...], says: str
+) -> None:
+    ran = proposed(capemix, tmp_path, *words)
+    assert ran.code == 2
+    assert says in ran.err
+    assert not (tmp_path / "plan.json").exists()
+
+
+def test_without_a_schema_columns_are_named(capemix: Capemix, tmp_path: Path) -> None:
+    words = ("federate", "plan", "--epsilon", 3, "--sites", 4, "--out", tmp_path / "plan.json")
+    ran = capemix(*words, "--features", "a,b", "--label", "y")
+    assert ran.code == 2
+    assert "--classes must be given, or a schema" in ran.err
+
+
+def test_an_agent_codes_its_file_by_the_plan_that_its_people_have_read(
+    an_agent: Any, capemix: Capemix, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert proposed(capemix, tmp_path).code == 0
+    held: list[Holdings] = []
+    begin = Agent.__init__
+
+    def kept(agent: Agent, holdings: Holdings) -> None:
+        held.append(holdings)
+        begin(agent, holdings)
+
+    monkeypatch.setattr(Agent, "__init__", kept)
+    file = files(tmp_path, untidy())[1]
+    words = ("--new-lineage", "--data", file, "--label", "income")
+    ran = an_agent(*words)  # without a plan, a table is of numbers
+    assert ran.code == 2
+    assert "not numeric" in ran.err
+    ran = an_agent(*words, "--plan", tmp_path / "plan.json")
+    assert ran.code == 0, ran.err
+    assert held[0].rows.table == PEOPLE
+    assert held[0].rows.features.tobytes() == load_table(file, PEOPLE).rows.features.tobytes()
+    ran = an_agent("--data", file, "--plan", tmp_path / "plan.json")
+    assert "label is not the schema's" in ran.err
+    numbers = ("--features", "a,b", "--label", "y", "--classes", "no,yes", "--class-sizes", 50)
+    plain = ("federate", "plan", "--epsilon", 3, "--sites", 4, *numbers)
+    assert capemix(*plain, "--out", tmp_path / "other.json").code == 0
+    ran = an_agent("--plan", tmp_path / "other.json")
+    assert ran.code == 2
+    assert "--plan has no schema to code rows by" in ran.err
+
+
+def test_a_table_through_flower_from_the_command_line(capemix: Capemix, tmp_path: Path) -> None:
+    """A trial of agents and simulated nodes gives the bytes of `capemix synth`."""
+    (tmp_path / "schema.json").write_text(json.dumps(PEOPLE.as_json()))
+    untidy().to_csv(tmp_path / "people.csv", index=False)
+    words = ("--data", tmp_path / "people.csv", "--schema", tmp_path / "schema.json")
+    words += ("--synthesizer", "moments", "--epsilon", 8, "--sites", 3, "--samples", 200)
+    words += ("--class-sizes", "180,420", "--test-seed", SEED, "--no-ledger")
+    made = capemix("synth", *words, "--scheme", "cape", "--out", tmp_path / "one", "--json")
+    assert made.code == 0, made.err
+    trial = ("--engine", "simulation", "--round-seconds", 60, "--json")
+    ran = capemix("federate", "local", *words, *trial, "--out", tmp_path / "many")
+    assert ran.code == 0, ran.err
+    assert ran.json["included"] == [0, 1, 2]
+    ours, theirs = (tmp_path / name / "synthetic.parquet" for name in ("many", "one"))
+    assert ours.read_bytes() == theirs.read_bytes()
+    assert set(pd.read_parquet(ours)["smokes"]) == {False, True}
