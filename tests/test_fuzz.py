@@ -776,6 +776,15 @@ def test_a_monstrous_plan_is_judged_at_once(asked: dict[str, Any]) -> None:
     taken_or_refused(judged)
 
 
+def test_a_schema_of_very_many_columns_is_judged_at_once() -> None:
+    """A message has room for three times as many."""
+    column = {"type": "number", "low": 0, "high": 1}
+    found = TABLE.as_json() | {"columns": [column | {"name": f"c{n}"} for n in range(100_000)]}
+    said = {**TABLE_PART.as_json(), "whole": {**TABLE_PLAN.as_json(), "table": found}}
+    assert taken_or_refused(Part.from_json, said) is None
+    assert taken_or_refused(Table.from_json, found) is not None
+
+
 @pytest.mark.parametrize(
     "change",
     [

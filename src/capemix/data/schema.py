@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 import math
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -185,7 +186,7 @@ class Table:
             raise InputError(
                 "schema", "must name the label and at least one column", fix="name every column"
             )
-        twice = sorted({name for name in names if names.count(name) > 1})
+        twice = sorted(name for name, count in Counter(names).items() if count > 1)
         if twice:
             raise InputError("schema", "has a column twice", value=twice[0], fix="leave one out")
         if self.label.missing or bool in map(type, self.label.values):
