@@ -19,7 +19,7 @@ from scipy import special
 from capemix.api import release_of
 from capemix.data import LabeledRows, partition
 from capemix.data.rows import pixel_names
-from capemix.engines.flower.files import read_plan_file
+from capemix.engines.flower.files import plan_text, read_plan_file
 from capemix.engines.flower.local import run_on_loopback
 from capemix.engines.in_process import sums_in_process
 from capemix.engines.local import sums_local
@@ -41,11 +41,17 @@ from capemix.prepare import remembered
 from capemix.prepare.frame import Frame
 from capemix.prepare.head import LENGTH, Head, softmax
 from capemix.prepare.images import smooth_directions, upright_rows
-from capemix.prepare.moments import Moments, NormHistogram, sum_contributions
+from capemix.prepare.moments import (
+    Moments,
+    NormHistogram,
+    contribution_as_json,
+    sum_contributions,
+)
 from capemix.prepare.scattering import channels, features_of, scattered
 from capemix.prepare.steps import PublicMap
-from capemix.protocol.part import Part
+from capemix.protocol.part import Part, fits_in_messages
 from capemix.protocol.policy import Policy
+from capemix.protocol.wire import MAX_MESSAGE, canonical
 from capemix.randomness.source import SeededSource
 from capemix.report.images_page import main_table, read, site_table
 from capemix.sweep import PEERS
@@ -522,6 +528,46 @@ def test_images_through_flower_give_the_bytes_of_one_process(tmp_path: Path) -> 
     for name in ("synthetic.parquet", "synthetic.npz"):
         ours, theirs = (tmp_path / folder / name for folder in ("out", "local"))
         assert ours.read_bytes() == theirs.read_bytes()
+
+
+def test_images_that_no_message_has_room_for_are_refused_before_any_round(
+    capemix: Capemix, tmp_path: Path
+) -> None:
+    """The largest array comes in the middle of a release, when budget is spent."""
+
+    def planned(side: int, classes: int) -> MomentsPlan:
+        images = Images((side, side), upright=True, teacher=False)
+        return make_moments_plan(
+            width=side**2, classes=tuple(range(classes)), normalise=WAY, images=images,
+            scheme="cape", sites=4,
+        )  # fmt: skip
+
+    for side, classes, fits in ((36, 100, True), (40, 2, False), (60, 2, False)):
+        plan = planned(side, classes)
+        assert fits_in_messages(plan) == fits
+        d = side**2 + 1
+        frame = Frame(
+            WAY, side**2, classes, centre=np.full((classes, d), 0.1), upright=(side, side),
+            basis=np.full((d, plan.images.textured), 0.1),
+        )  # fmt: skip
+        said = canonical(
+            {"plan": contribution_as_json(NormHistogram(frame)), "names": ["pixel_10_10"] * d}
+        )
+        assert (len(said) < MAX_MESSAGE - (1 << 19)) == fits
+    words = ("federate", "plan", "--synthesizer", "moments+teacher", "--epsilon", 3, "--sites", 4)
+    words += ("--features", "40x40", "--label", "y", "--classes", "a,b", "--public-range", "0,1")
+    ran = capemix(*words, "--out", tmp_path / "plan.json")
+    assert ran.code == 2
+    assert "too many pixels for a federation's messages (got 1600)" in ran.err
+    plan = planned(40, 2).calibrate(1.0)
+    (tmp_path / "plan.json").write_text(plan_text(plan, {"features": [], "label": "y"}))
+    with pytest.raises(InputError, match="too many pixels"):
+        read_plan_file(tmp_path / "plan.json")
+    asked = Moments(Frame(WAY, 1600, 2, upright=(40, 40)), 1.0, (1.0, 0.0))
+    first = plan.chosen_rounds().plan(SIZES, classes=plan.classes, contribution=asked)
+    declined = Part(bytes(16), plan, SIZES).misfit(first)
+    assert declined is not None
+    assert "no message has room for" in declined
 
 
 def test_a_plan_of_images_is_written_checked_and_set_up(capemix: Capemix, tmp_path: Path) -> None:

@@ -257,6 +257,7 @@ def _cape_plan(
     synthesizer: str, epsilon: float, asked: dict[str, Any], typed: list[str], **facts: Any
 ) -> Asked:
     """``typed`` are the options that were given."""
+    from capemix.engines.flower.files import check_fits
     from capemix.plan import make_moments_plan, make_plan
     from capemix.plan.moments import Images
     from capemix.synthesizers.names import SynthesizerName
@@ -288,7 +289,9 @@ def _cape_plan(
             del asked[name]
         if "samples" not in typed:
             del asked["samples"]
-        return make_moments_plan(scheme="cape", **asked, **facts).calibrate(epsilon)
+        made = make_moments_plan(scheme="cape", **asked, **facts)
+        check_fits(made)
+        return made.calibrate(epsilon)
     if facts["class_sizes"] is None:
         raise InputError("--class-sizes", "must be declared to mix rows", fix="give public sizes")
     return make_plan(scheme="cape", **asked, **facts).calibrate(epsilon)

@@ -11,7 +11,7 @@ pixels, so that a round's sums are 55 MB at most.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Final
 
 from capemix.accounting.cost import Cost
 from capemix.errors import InputError
@@ -19,9 +19,23 @@ from capemix.plan import MomentsPlan, Plan, moments_from_json
 from capemix.plan.moments import LABELS
 from capemix.plan.rounds import Rounds
 from capemix.prepare.head import Head
-from capemix.protocol.wire import ProtocolError, bytes_of
+from capemix.protocol.wire import MAX_MESSAGE, ProtocolError, bytes_of
 from capemix.queries import Relation
 from capemix.synthesizers.tables import map_of
+
+_REST: Final = 1 << 20
+"""Room for what is not an array in a proposal."""
+
+
+def fits_in_messages(plan: MomentsPlan) -> bool:
+    """Whether a proposal has room for the largest arrays that a round is taken about: of images,
+    all directions of the texture and the classes' centres. If not, a release would break off after
+    rounds that were paid for."""
+    if plan.images is None:
+        return True
+    columns = plan.width + plan.images.upright
+    numbers = columns * (plan.images.textured + len(plan.classes))
+    return numbers * 8 * 4 // 3 + _REST <= MAX_MESSAGE  # eight bytes each, in base64
 
 
 @dataclass(frozen=True)
@@ -74,6 +88,8 @@ class Part:
         whole, asked = self.whole, plan.contribution
         if asked is None:
             return "the plan is not a sum of moments"
+        if not fits_in_messages(whole):
+            return "the release has rounds that no message has room for"
         if whole.table is not None and whole.normalise != map_of(whole.table):
             return "the release maps columns in another way than its schema says"
         frame = asked.frame

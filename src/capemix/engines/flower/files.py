@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from capemix.errors import InputError
-from capemix.plan import Asked, asked_from_json
+from capemix.plan import Asked, MomentsPlan, asked_from_json
+from capemix.protocol.part import fits_in_messages
 
 RUNNING: Final = "running"
 RELEASED: Final = "released"
@@ -41,7 +42,19 @@ def read_plan_file(path: Path) -> tuple[Asked, dict[str, Any]]:
         raise InputError(
             "plan file", "must hold a calibrated cape plan", value=path, fix="write it again"
         )
+    check_fits(plan)
     return plan, schema
+
+
+def check_fits(plan: Asked) -> None:
+    """As a site would."""
+    if isinstance(plan, MomentsPlan) and not fits_in_messages(plan):
+        raise InputError(
+            "images",
+            "have too many pixels for a federation's messages",
+            value=plan.width,
+            fix="make them smaller: 36 by 36 pixels fit",
+        )
 
 
 @dataclass
