@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import base64
 import math
-from collections.abc import Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -106,26 +106,25 @@ class Frame:
         """A class, or where there are points a class's point."""
         return self.classes * (1 if self.points is None else self.points.shape[1])
 
-    def looks(
-        self, features: npt.NDArray[Any], labels: Codes, step: int
-    ) -> Iterator[tuple[Real, Codes]]:
-        """Some records at a time: each one's v, and its place. A label below 0 leaves its record
-        out."""
-        kept = np.flatnonzero(labels >= 0)
+    def looking(
+        self, features: npt.NDArray[Any], labels: Codes
+    ) -> Callable[[Codes], tuple[Real, Codes]]:
+        """What gives each of some records' v, and its place."""
         seen = self.seen_rows(features)
         turned = None if self.basis is None else self._turned_rows(features, seen, labels)
-        for start in range(0, len(kept), step):
-            piece = kept[start : start + step]
-            own = labels[piece]
-            rows = self.about(seen[piece], own) if turned is None else turned[piece]
+
+        def look(some: Codes) -> tuple[Real, Codes]:
+            places = own = labels[some]
+            rows = self.about(seen[some], own) if turned is None else turned[some]
             with np.errstate(over="ignore", invalid="ignore"):
-                places = own
                 if self.points is not None:
                     places = _nearest(self.points, rows, own)
                     rows = rows - self.points.reshape(-1, self.directions)[places]
                 if self.scale is not None:
                     rows = rows * self.scale
-            yield finite_rows(rows), places
+            return finite_rows(rows), places
+
+        return look
 
     def seen_rows(self, features: npt.NDArray[Any]) -> npt.NDArray[Any]:
         """Rows as they are, or set upright: once for all rounds."""

@@ -35,15 +35,11 @@ from capemix.prepare.frame import (
 )
 from capemix.prepare.images import smooth_directions
 from capemix.prepare.remembered import key_of, remembered
-from capemix.prepare.rows import MAX_LATTICE_NORM, Real, clip_rows
+from capemix.prepare.rows import EXACT_RECORDS, MAX_LATTICE_NORM, Real, clip_rows
 from capemix.prepare.scattering import STEP, channels, features_of, scattered
 
 LENGTH: Final = 20.0
 """Of the features beside the constant 1, as the head sees them: larger learns faster."""
-
-_PART: Final = 512
-"""Records whose features are gone through at a time: no more than ``MAX_LATTICE_NORM`` of what each
-adds to a number stays below 2^24, where single precision is exact."""
 
 Units = npt.NDArray[np.int16]
 
@@ -115,7 +111,7 @@ class Head:
             with lock:
                 np.add(total, found.astype(np.int64), out=total)
 
-        in_parallel(add, pieces(len(units), _PART), None)
+        in_parallel(add, pieces(len(units), EXACT_RECORDS), None)
         total = total.T
         if lattice is None:
             sums += total.reshape(1, -1) / MAX_LATTICE_NORM
@@ -186,7 +182,7 @@ class Head:
         def fill(part: slice) -> None:
             out[part] = units[part].astype(np.float32) @ whole
 
-        in_parallel(fill, pieces(len(units), _PART), None)
+        in_parallel(fill, pieces(len(units), EXACT_RECORDS), None)
         return out * unit
 
     def _whole_weights(self, most: int) -> tuple[npt.NDArray[np.float32], float]:

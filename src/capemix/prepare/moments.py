@@ -13,6 +13,7 @@ noisy sums.
 from __future__ import annotations
 
 import math
+import threading
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -20,16 +21,18 @@ import numpy as np
 import numpy.typing as npt
 
 from capemix.errors import InputError
+from capemix.kernels.threads import in_parallel
 from capemix.prepare.frame import (
     Codes,
     Frame,
     array_as_json,
     array_from_json,
+    pieces,
     whole_rows,
     whole_scale,
 )
 from capemix.prepare.head import Head
-from capemix.prepare.rows import Real, clip_rows, truncate_rows
+from capemix.prepare.rows import EXACT_RECORDS, Real, clip_rows, truncate_rows
 from capemix.prepare.steps import SiteZScore, normalise_as_json, normalise_from_json
 
 LEAST: Final = 1e-100
@@ -120,12 +123,13 @@ class Spreads:
     def add(self, sums: npt.NDArray[Any], v: Real, group: Codes, lattice: int | None) -> None:
         if v.shape[1] != self.frame.directions:
             raise ValueError("vectors of another frame")
-        unit = clip_rows(clip_rows(v, self.clip) / self.clip, 1.0)
+        unit: npt.NDArray[Any] = clip_rows(clip_rows(v, self.clip) / self.clip, 1.0)
         if lattice is not None:
-            unit = whole_rows(unit, math.isqrt(lattice)).astype(np.float64)
+            unit = whole_rows(unit, math.isqrt(lattice)).astype(np.float32)
         for place in np.unique(group):
             mine = unit[group == place]
-            sums[place] += (mine.T @ mine).ravel().astype(sums.dtype)
+            for some in pieces(len(mine), EXACT_RECORDS):
+                sums[place] += (mine[some].T @ mine[some]).ravel().astype(sums.dtype)
 
     def unit(self, lattice: int | None) -> float:
         """What a 1 in the sums is, of v v^T."""
@@ -218,9 +222,19 @@ def sum_contributions(
         asked.add(sums, features, labels, lattice_norm_bound)
         return SummedRows(sums, asked.bound, lattice_norm_bound)
     frame = asked.frame
+    look, kept = frame.looking(features, labels), np.flatnonzero(labels >= 0)
+    lock = threading.Lock()
+
+    def add(piece: slice) -> None:
+        v, place = look(kept[piece])
+        some = np.zeros_like(sums)
+        asked.add(some, v, place if asked.apart else np.zeros_like(place), lattice_norm_bound)
+        with lock:
+            np.add(sums, some, out=sums)
+
     step = max(1, _NUMBERS // max(frame.columns, frame.places, len(NORMS)))
-    for v, place in frame.looks(features, labels, step):
-        asked.add(sums, v, place if asked.apart else np.zeros_like(place), lattice_norm_bound)
+    # Whole numbers add up to the same in any order, real ones in that of the records only.
+    in_parallel(add, pieces(len(kept), step), 1 if lattice_norm_bound is None else None)
     return SummedRows(sums, asked.bound, lattice_norm_bound)
 
 

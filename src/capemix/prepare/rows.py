@@ -17,6 +17,9 @@ from capemix.prepare.steps import ColumnMap, Coverage, Normalise, PublicMap, Sit
 MAX_LATTICE_NORM: Final = 32_767
 """Rows are stored as 16-bit integers: narrow rows move fewer bytes."""
 
+EXACT_RECORDS: Final = (1 << 24) // MAX_LATTICE_NORM
+"""What so many records add to one number stays below 2^24: single precision is exact."""
+
 LATTICE_STEP: Final = Step(
     "lattice", Coverage.PER_ROW, "truncated toward zero, norm checked in integers"
 )
