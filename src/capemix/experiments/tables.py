@@ -1,12 +1,17 @@
 """What a release of a table is worth: classifiers trained on it, tested on rows it never saw.
 
-    python -m capemix.experiments.tables --results docs/tables.csv [--peer PYTHON]
+    python -m capemix.experiments.tables --results docs/tables.csv
+    python -m capemix.experiments.tables --results docs/tables-peer.csv --peer METHOD=PYTHON ...
 
 70 of 100 rows are released from, 30 are tested on, split anew for each seed. Ranges and categories
 are declared public (as drafted from the whole table), and everything else is paid for. A line of
 the results is one release and the two models trained on it; lines that are there are not made
-again. The tables lie in $CAPEMIX_DATA/tables. ``--peer`` names an interpreter that has dpmm, whose
-MST is then measured on the same rows.
+again. The tables lie in $CAPEMIX_DATA/tables.
+
+With ``--peer``, a line is a release by a marginal-based method of others (``peer_marginals``) and
+one of ours, made just before it by the same process from the same rows. PYTHON is an interpreter
+that has the method's package. A peer that spends ``--limit`` seconds of CPU is stopped, and its
+line has no accuracies. Lastly the lines of the file are printed as the table of the page.
 """
 
 from __future__ import annotations
@@ -14,15 +19,16 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import signal
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 import numpy.typing as npt
@@ -42,10 +48,13 @@ HEADER: Final = (
     *("data", "method", "epsilon", "seed", "logreg", "boosting", "cpu_seconds"),
     "provenance",
 )
+PEER_HEADER: Final = (
+    *("data", "peer", "epsilon", "seed", "logreg", "boosting", "cpu_seconds"),
+    *("our_logreg", "our_boosting", "our_cpu_seconds", "provenance"),
+)
 FILES: Final = {"adult": "income", "letter": "lettr", "credit_g": "class"}
 UNUSED: Final = {"adult": ("split",)}
 EMBEDDED: Final = ("digits", "breast_cancer")
-PEERED: Final = ("adult", "credit_g")
 DELTA: Final = 1e-5
 SAMPLES: Final = 40_000
 """Rows of a release: drawing costs no budget, and trees learn a Gaussian slowly."""
@@ -150,8 +159,10 @@ def released(train: LabeledRows, epsilon: float) -> tuple[LabeledRows, float]:
     return rows, seconds
 
 
-def peer(train: LabeledRows, epsilon: float, seed: int, python: str) -> tuple[LabeledRows, float]:
-    """The same by dpmm's MST."""
+def peer(
+    train: LabeledRows, cell: Cell, python: str, limit: int
+) -> tuple[LabeledRows | None, float, str]:
+    """The same by a method of others, and its package: no rows if it was stopped at the limit."""
     import pyarrow as pa
     from pyarrow import csv
 
@@ -164,36 +175,84 @@ def peer(train: LabeledRows, epsilon: float, seed: int, python: str) -> tuple[La
         cells[train.label_name] = np.array(train.classes)[train.labels]
         csv.write_csv(pa.table(cells), given)
         schema.write_text(json.dumps(table.as_json()))
-        script = Path(__file__).with_name("peer_dpmm.py")
+        script = Path(__file__).with_name("peer_marginals.py")
         # -P: what lies beside the script is no package of the peer's.
-        words = [python, "-P", script, given, schema, epsilon, DELTA, seed, out]
-        ran = subprocess.run(
-            [str(word) for word in words], check=True, capture_output=True, text=True
-        )
-        return load_table(out, table).rows, float(ran.stdout.split()[-1])
+        words = [python, "-P", script, cell.method, given, schema]
+        words += [cell.epsilon, DELTA, SAMPLES, cell.seed, limit, out]
+        ran = subprocess.run([str(word) for word in words], capture_output=True, text=True)
+        if ran.returncode == -signal.SIGXCPU:
+            return None, float(limit), f"{cell.method.partition('-')[0]}, stopped"
+        if ran.returncode:
+            raise RuntimeError(f"{cell.method}: {ran.stderr[-2000:]}")
+        package, its_version, seconds = ran.stdout.split()[-3:]
+        return load_table(out, table).rows, float(seconds), f"{package} {its_version}"
 
 
-def cells(names: Sequence[str], epsilons: Sequence[float], seeds: int, peered: bool) -> list[Cell]:
+def cells(names: Sequence[str], epsilons: Sequence[float], seeds: int) -> list[Cell]:
     out = []
     for seed in range(seeds):
         for name in names:
             out.append(Cell(name, "real", None, seed))
-            for epsilon in epsilons:
-                out.append(Cell(name, "moments", epsilon, seed))
-                if peered and name in PEERED:
-                    out.append(Cell(name, "dpmm-mst", epsilon, seed))
+            out += [Cell(name, "moments", epsilon, seed) for epsilon in epsilons]
     return out
 
 
-def run(cell: Cell, python: str | None) -> tuple[float, float, float]:
-    """Both accuracies, and the CPU seconds of making the rows."""
+def run(cell: Cell) -> tuple[str, ...]:
+    """Both accuracies, the CPU seconds of making the rows, and by what."""
     train, test = split(rows_of(cell.data), cell.seed)
     made, seconds = train, 0.0
-    if cell.method == "moments" and cell.epsilon is not None:
+    if cell.epsilon is not None:
         made, seconds = released(train, cell.epsilon)
-    elif cell.epsilon is not None and python is not None:
-        made, seconds = peer(train, cell.epsilon, cell.seed, python)
-    return (*scores(made, test), seconds)
+    return (*_text(scores(made, test), seconds), _provenance())
+
+
+def run_beside(cell: Cell, python: str, limit: int) -> tuple[str, ...]:
+    """The same of a peer and of our release of the same rows, the one after the other."""
+    train, test = split(rows_of(cell.data), cell.seed)
+    if cell.epsilon is None:
+        raise ValueError("a peer without an epsilon")
+    # What the first release loads is not timed, as the peer's imports are not: other rows, and
+    # another epsilon, so that nothing is calibrated ahead.
+    released(test, 1.5 * cell.epsilon)
+    ours, our_seconds = released(train, cell.epsilon)
+    theirs, seconds, package = peer(train, cell, python, limit)
+    found = None if theirs is None else scores(theirs, test)
+    both = (*_text(found, seconds), *_text(scores(ours, test), our_seconds))
+    return (*both, f"{_provenance()}, {package}")
+
+
+def _provenance() -> str:
+    return f"capemix {version('capemix')}"
+
+
+def _text(found: tuple[float, float] | None, seconds: float) -> tuple[str, ...]:
+    accuracies = ["", ""] if found is None else [f"{each:.4f}" for each in found]
+    return (*accuracies, f"{seconds:.2f}")
+
+
+def beside_table(lines: Iterable[dict[str, str]]) -> str:
+    """Lines of peers as a table of means over splits; stopped ones apart."""
+    groups: dict[tuple[str, ...], list[dict[str, str]]] = {}
+    for line in lines:
+        end = "" if line["logreg"] else "stopped"
+        groups.setdefault((line["data"], line["epsilon"], line["peer"], end), []).append(line)
+    order = sorted(groups, key=lambda key: (key[0], float(key[1]), key[2:]))
+    head = "data, epsilon, peer, splits, accuracy of the peer, ours, times our CPU seconds"
+    rows = [head.split(", "), ["---"] * 7]
+    for key in order:
+        group = groups[key]
+        times = np.mean([float(x["cpu_seconds"]) / float(x["our_cpu_seconds"]) for x in group])
+        ratio, ours = f"{times:.0f}", _means(group, "our_logreg", "our_boosting")
+        if key[3]:
+            found, ratio = f"stopped at {float(group[0]['cpu_seconds']):.0f} s", f"over {ratio}"
+        else:
+            found = _means(group, "logreg", "boosting")
+        rows.append([*key[:3], str(len(group)), found, ours, ratio])
+    return "".join(f"| {' | '.join(row)} |\n" for row in rows).replace(" --- ", "---")
+
+
+def _means(lines: Sequence[dict[str, str]], *names: str) -> str:
+    return " / ".join(f"{np.mean([float(line[name]) for line in lines]):.3f}" for name in names)
 
 
 def main(words: Sequence[str] | None = None) -> None:
@@ -202,17 +261,24 @@ def main(words: Sequence[str] | None = None) -> None:
     parser.add_argument("--data", nargs="+", default=[*FILES, *EMBEDDED])
     parser.add_argument("--epsilon", nargs="+", type=float, default=[1.0, 10.0])
     parser.add_argument("--seeds", type=int, default=5)
-    parser.add_argument("--peer", help="an interpreter that has dpmm")
+    parser.add_argument("--peer", nargs="+", default=[], metavar="METHOD=PYTHON")
+    parser.add_argument("--limit", type=int, default=600, help="a peer's CPU seconds")
     asked = parser.parse_args(words)
-    known = {tuple(row[name] for name in HEADER[:4]) for row in whole_lines(asked.results)}
-    provenance = f"capemix {version('capemix')}"
-    for cell in cells(asked.data, asked.epsilon, asked.seeds, asked.peer is not None):
+    peers = dict(each.split("=", 1) for each in asked.peer)
+    header = PEER_HEADER if peers else HEADER
+    known = {tuple(row[name] for name in header[:4]) for row in whole_lines(asked.results)}
+    wanted = cells(asked.data, asked.epsilon, asked.seeds)
+    if peers:
+        ours = [each for each in wanted if each.epsilon is not None]
+        wanted = [replace(each, method=name) for each in ours for name in peers]
+    for cell in wanted:
         if cell.key in known:
             continue
-        logreg, boosting, seconds = run(cell, asked.peer)
-        found: tuple[Any, ...] = (f"{logreg:.4f}", f"{boosting:.4f}", f"{seconds:.2f}")
-        append_line(asked.results, HEADER, (*cell.key, *found, provenance))
+        found = run_beside(cell, peers[cell.method], asked.limit) if peers else run(cell)
+        append_line(asked.results, header, (*cell.key, *found))
         print(*cell.key, *found, file=sys.stderr)
+    if peers:
+        print(beside_table(whole_lines(asked.results)), end="")
 
 
 if __name__ == "__main__":
