@@ -440,3 +440,9 @@ def test_cells_for_a_peer_go_there_and_back(tmp_path: Path) -> None:
         codes = known[name].codes(frame[name].astype(str))
         assert codes.between(0, 19).all()
         assert (known[name].cells(codes, rng) - frame[name]).abs().max() <= width
+
+
+def test_the_page_has_the_peers_table() -> None:
+    docs = Path(__file__).parents[1] / "docs"
+    made = tables.beside_table(whole_lines(docs / "tables-peer.csv"))
+    assert made in (docs / "method.md").read_text()
