@@ -542,28 +542,28 @@ def test_images_that_no_message_has_room_for_are_refused_before_any_round(
             scheme="cape", sites=4,
         )  # fmt: skip
 
-    for side, classes, fits in ((36, 100, True), (40, 2, False), (60, 2, False)):
+    for side, classes, fits in ((36, 100, True), (48, 2, False), (60, 2, False)):
         plan = planned(side, classes)
         assert fits_in_messages(plan) == fits
         d = side**2 + 1
         frame = Frame(
             WAY, side**2, classes, centre=np.full((classes, d), 0.1), upright=(side, side),
-            basis=np.full((d, plan.images.textured), 0.1),
+            basis=np.full((d, plan.images.textured), 0.1), without=np.full((d, 65), 0.1),
         )  # fmt: skip
         said = canonical(
             {"plan": contribution_as_json(NormHistogram(frame)), "names": ["pixel_10_10"] * d}
         )
         assert (len(said) < MAX_MESSAGE - (1 << 19)) == fits
     words = ("federate", "plan", "--synthesizer", "moments+teacher", "--epsilon", 3, "--sites", 4)
-    words += ("--features", "40x40", "--label", "y", "--classes", "a,b", "--public-range", "0,1")
+    words += ("--features", "48x48", "--label", "y", "--classes", "a,b", "--public-range", "0,1")
     ran = capemix(*words, "--out", tmp_path / "plan.json")
     assert ran.code == 2
-    assert "too many pixels for a federation's messages (got 1600)" in ran.err
-    plan = planned(40, 2).calibrate(1.0)
+    assert "too many pixels for a federation's messages (got 2304)" in ran.err
+    plan = planned(48, 2).calibrate(1.0)
     (tmp_path / "plan.json").write_text(plan_text(plan, {"features": [], "label": "y"}))
     with pytest.raises(InputError, match="too many pixels"):
         read_plan_file(tmp_path / "plan.json")
-    asked = Moments(Frame(WAY, 1600, 2, upright=(40, 40)), 1.0, (1.0, 0.0))
+    asked = Moments(Frame(WAY, 2304, 2, upright=(48, 48)), 1.0, (1.0, 0.0))
     first = plan.chosen_rounds().plan(SIZES, classes=plan.classes, contribution=asked)
     declined = Part(bytes(16), plan, SIZES).misfit(first)
     assert declined is not None

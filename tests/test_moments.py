@@ -183,7 +183,8 @@ def test_what_a_record_adds_does_not_depend_on_who_else_is_there(shape: tuple[in
     plain = Frame(
         PublicMap(), columns, 1, basis=rng.normal(size=shape), scale=rng.uniform(0.1, 9, kept)
     )
-    frame = replace(plain, points=rng.normal(size=(1, 5, kept)))
+    out = np.linalg.qr(rng.normal(size=(columns, 1)))[0]
+    frame = replace(plain, points=rng.normal(size=(1, 5, kept)), without=out)
 
     def seen(frame: Frame, count: int) -> tuple[Real, Real]:
         look = frame.looking(rows[:count], labels[:count])
@@ -202,6 +203,17 @@ def test_what_a_record_adds_does_not_depend_on_who_else_is_there(shape: tuple[in
     products = [row_by_row(rows, frame.basis), row_by_row(rows[:, turned], frame.basis[turned])]
     assert np.array_equal(*products)
     assert not np.array_equal(rows @ frame.basis, rows[:, turned] @ frame.basis[turned])
+
+
+def test_directions_left_out_leave_nothing() -> None:
+    rng = np.random.default_rng(8)
+    rows, labels = rng.normal(size=(50, 6)), np.zeros(50, dtype=np.int64)
+    out = np.linalg.qr(rng.normal(size=(6, 2)))[0]
+    left = rows - rows @ out @ out.T
+    kept = rng.normal(size=(6, 3))
+    for basis, said in ((None, left), (kept, left @ kept)):
+        frame = Frame(PublicMap(), 6, 1, basis=basis, without=out)
+        assert np.allclose(frame.looking(rows, labels)(np.arange(50))[0], said, atol=1e-4)
 
 
 @pytest.mark.parametrize("lattice", [None, 32_767])

@@ -500,6 +500,7 @@ def test_no_numbers_in_a_round_can_stop_a_site(
 ) -> None:
     frame = Frame(
         WAY, 5, 2, centre=np.full((2, 5), size), basis=np.full((5, 3), -size),
+        without=np.full((5, 2), size),
         scale=np.full(3, size),
     )  # fmt: skip
     points = np.full((2, 2, 3), size)

@@ -78,6 +78,7 @@ def site_cells(seeds: int) -> list[Cell]:
         for seed in range(seeds)
         for sites, split in (
             (1, "iid"),
+            (10, "stratified"),
             (10, "iid"),
             (10, "dirichlet"),
             (50, "iid"),

@@ -111,16 +111,18 @@ def _texture(
     taking: Taking, images: Images, centres: Real, records: float, basis: Real
 ) -> rule.Texture:
     """Of what the directions kept leave of each image. It is short, and so is the noise on it."""
-    width = taking.plan.width
-    kept = basis[:width, : taking.plan.rank]
-    seen = smooth_directions(images.shape, images.textured)
-    left = np.zeros((centres.shape[1], images.textured))
-    left[:width] = seen - kept @ (kept.T @ seen)
-    frame = taking.frame(centre=centres, basis=left)
+    width, rank, count = taking.plan.width, taking.plan.rank, images.textured
+    kept = basis[:, :rank]
+    if images.upright:
+        kept = np.hstack([kept, np.eye(len(basis))[:, -1:]])
+    seen = np.eye(width) if count is None else smooth_directions(images.shape, count)
+    padded = None if count is None else np.pad(seen, ((0, len(basis) - width), (0, 0)))
+    frame = taking.frame(centre=centres, without=kept, basis=padded)
     asked = Spreads(frame, taking.clip(TEXTURE, frame, rule.FIRST_AT), apart=False)
     spread, deviation = taking.second(TEXTURE, asked)
-    edge = wigner_edge(deviation / records, images.textured)
-    return rule.cleaned_texture(spread[0] / records, edge, seen, images.shape)
+    own = spread[0][: seen.shape[1], : seen.shape[1]] / records  # a slant has no texture
+    edge = wigner_edge(deviation / records, len(own))
+    return rule.cleaned_texture(own, edge, seen, images.shape)
 
 
 def _clusters(

@@ -95,9 +95,11 @@ TIMES: Final = {NEAREST: 4, LABELS: 30}
 SMOOTH: Final = 160
 """Directions of the cosine transform in which images are looked at, from the smoothest on."""
 
-TEXTURED: Final = 1024
-"""Directions of it in which what remains is looked at, from the smoothest on: for images of up to
-32 by 32 pixels, all."""
+MOST_PIXELS: Final = 1024
+"""Of images whose texture is looked at pixel by pixel; a record adds a number for every pair."""
+
+TEXTURED: Final = 640
+"""Of larger ones, in so many directions of the cosine transform, from the smoothest on."""
 
 MOST_CLUSTERS: Final = 16
 """A class's."""
@@ -135,8 +137,9 @@ class Images:
         return min(SMOOTH, math.prod(self.shape))
 
     @property
-    def textured(self) -> int:
-        return min(TEXTURED, math.prod(self.shape))
+    def textured(self) -> int | None:
+        """Smooth directions in which texture is looked at; None: at every pixel."""
+        return TEXTURED if math.prod(self.shape) > MOST_PIXELS else None
 
     def as_json(self) -> dict[str, Any]:
         return {"shape": list(self.shape), "upright": self.upright, "teacher": self.teacher}
@@ -383,7 +386,7 @@ class MomentsPlan:
             CENTRE: ("images", d, 1),
             CENTRES: ("images by class, about the centre", d, classes),
             SPREAD: ("pairs of smooth directions, about class centres", images.smooth**2, 1),
-            TEXTURE: ("pairs of directions, of what is left", images.textured**2, 1),
+            TEXTURE: ("pairs of pixels, of what is left", (images.textured or d) ** 2, 1),
             CLUSTERS: ("counts and means by nearest point", 1 + r, groups),
             CLUSTER_SPREADS: ("pairs of directions by nearest point", r**2, groups),
         }

@@ -33,10 +33,11 @@ Codes = npt.NDArray[np.int64]
 @dataclass(frozen=True, eq=False)
 class Frame:
     """A record x of class k, normalised, is seen as
-        v = scale * (basis^T (x - centre_k) - point),
-    where ``centre`` has a row for every class, or one for all; ``basis`` a column for every
-    direction kept (None: all columns as they are); ``points`` as many for every class, classes by
-    points by directions, of which the nearest counts; ``scale`` a factor for each direction.
+        v = scale * (basis^T (1 - without without^T) (x - centre_k) - point),
+    where ``centre`` has a row for every class, or one for all; ``without`` has a column for every
+    direction left out, and ``basis`` one for every direction kept (None: all as they are);
+    ``points`` as many for every class, classes by points by directions, of which the nearest
+    counts; ``scale`` a factor for each direction.
 
     ``upright`` is the shape of images that are set upright first, each by its own slant, which
     becomes one more column.
@@ -50,6 +51,7 @@ class Frame:
     points: Real | None = None
     scale: Real | None = None
     upright: tuple[int, int] | None = None
+    without: Real | None = None
 
     def __post_init__(self) -> None:
         whole = type(self.columns) is int and type(self.classes) is int
@@ -63,15 +65,14 @@ class Frame:
         d = self.seen
         if fits and self.centre is not None:
             fits = self.centre.shape in ((1, d), (self.classes, d))
-        if fits and self.basis is not None:
-            fits = self.basis.ndim == 2 and self.basis.shape[0] == d
+        for matrix in (self.basis, self.without):
+            if fits and matrix is not None:
+                fits = matrix.ndim == 2 and matrix.shape[0] == d and max(matrix.shape) <= MOST_EXACT
         if fits and self.points is not None:
             fits = self.points.ndim == 3
             fits = fits and self.points.shape[::2] == (self.classes, self.directions)
         if fits and self.scale is not None:
             fits = self.scale.shape == (self.directions,)
-        if fits and self.basis is not None:
-            fits = d <= MOST_EXACT
         if fits and self.points is not None:
             fits = self.directions <= MOST_EXACT
         if not fits:
@@ -111,7 +112,8 @@ class Frame:
     ) -> Callable[[Codes], tuple[Real, Codes]]:
         """What gives each of some records' v, and its place."""
         seen = self.seen_rows(features)
-        turned = None if self.basis is None else self._turned_rows(features, seen, labels)
+        as_seen = self.basis is None and self.without is None
+        turned = None if as_seen else self._turned_rows(features, seen, labels)
 
         def look(some: Codes) -> tuple[Real, Codes]:
             places = own = labels[some]
@@ -147,22 +149,22 @@ class Frame:
     def _turned_rows(
         self, features: npt.NDArray[Any], seen: npt.NDArray[Any], labels: Codes
     ) -> Real:
-        """Every row about its centre in the basis, which several rounds share."""
-        basis = self.basis
-        if basis is None:
-            raise ValueError("there is no basis to turn to")
+        """Every row about its centre in the directions kept, which several rounds share."""
 
         def made() -> Real:
             out = np.zeros((len(seen), self.directions))
 
             def fill(piece: slice) -> None:
                 with np.errstate(over="ignore", invalid="ignore"):
-                    out[piece] = row_by_row(self.about(seen[piece], labels[piece]), basis)
+                    rows = self.about(seen[piece], labels[piece])
+                    if self.without is not None:
+                        rows -= row_by_row(row_by_row(rows, self.without), self.without.T)
+                    out[piece] = rows if self.basis is None else row_by_row(rows, self.basis)
 
             in_parallel(fill, pieces(len(seen)), None)
             return out
 
-        key = key_of(self.upright, self.normalise, self.centre, basis, labels)
+        key = key_of(self.upright, self.normalise, self.centre, self.basis, self.without, labels)
         return remembered(features, "turned", key, made)
 
     def about(self, seen: npt.NDArray[Any], labels: Codes) -> Real:

@@ -70,6 +70,7 @@ class Head:
             and self.frame.centre is not None
             and len(self.frame.centre) == 1
             and self.frame.basis is None
+            and self.frame.without is None
             and self.frame.points is None
             and self.frame.scale is None
             and 0 < self.smooth <= self.frame.columns

@@ -305,4 +305,4 @@ _KINDS: Final[dict[type, str]] = {
     Head: "head",
 }
 
-_ARRAYS: Final = ("centre", "basis", "points", "scale")
+_ARRAYS: Final = ("centre", "without", "basis", "points", "scale")

@@ -29,12 +29,13 @@ _REST: Final = 1 << 20
 
 def fits_in_messages(plan: MomentsPlan) -> bool:
     """Whether a proposal has room for the largest arrays that a round is taken about: of images,
-    all directions of the texture and the classes' centres. If not, a release would break off after
+    directions and the classes' centres. If not, a release would break off after
     rounds that were paid for."""
     if plan.images is None:
         return True
     columns = plan.width + plan.images.upright
-    numbers = columns * (plan.images.textured + len(plan.classes))
+    directions = plan.most_rank + 1 + max(plan.images.textured or 0, plan.images.smooth)
+    numbers = columns * (directions + len(plan.classes))
     return numbers * 8 * 4 // 3 + _REST <= MAX_MESSAGE  # eight bytes each, in base64
 
 
