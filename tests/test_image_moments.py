@@ -53,7 +53,7 @@ from capemix.protocol.part import Part, fits_in_messages
 from capemix.protocol.policy import Policy
 from capemix.protocol.wire import MAX_MESSAGE, canonical
 from capemix.randomness.source import SeededSource
-from capemix.report.images_page import main_table, read, site_table
+from capemix.report.images_page import ablation_table, main_table, read, site_table
 from capemix.sweep import PEERS
 from capemix.synthesizers.images import (
     Clusters,
@@ -598,8 +598,9 @@ def test_a_plan_of_images_is_written_checked_and_set_up(capemix: Capemix, tmp_pa
 def test_the_page_shows_what_was_measured() -> None:
     docs = Path(__file__).parents[1] / "docs"
     rows, peers = read(docs / "images.csv"), read(PEERS)
+    sites = read(docs / "images-sites.csv")
     page = (docs / "images.md").read_text()
-    for shown in (main_table(rows, peers), site_table(rows)):
+    for shown in (main_table(rows, peers), site_table(sites), ablation_table(rows)):
         assert shown in page
 
 

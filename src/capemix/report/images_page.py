@@ -61,9 +61,14 @@ def site_table(rows: Sequence[Row]) -> str:
 def ablation_table(rows: Sequence[Row]) -> str:
     """Each ingredient left out, beside the whole at the same seeds."""
     left_out = dict.fromkeys(row["off"] for row in rows if row["off"])
+    seeds = {row["seed"] for row in rows if row["off"]}
     lines = []
     for off in ("", *left_out):
-        found = [row for row in rows if row["off"] == off and row["split"] == "stratified"]
+        found = [
+            row
+            for row in rows
+            if (row["off"], row["split"]) == (off, "stratified") and row["seed"] in seeds
+        ]
         lines.append(
             (f"without {off}" if off else "whole", *(_mean(found, "soft", *at) for at in COLUMNS))
         )
