@@ -1,6 +1,6 @@
 """Features of an image by fixed wavelets: scattering of order two (Bruna, Mallat 2013).
 
-Moduli of an image's convolutions with Morlet wavelets of two scales and eight orientations, and of
+Moduli of an image's convolutions with Morlet wavelets of two scales and six orientations, and of
 the finer ones' moduli with the coarser wavelets again, each averaged by a Gaussian and read off on
 a grid of every fourth pixel. No number in it was learned, and each image's features are its own, to
 the last bit: a public map.
@@ -18,7 +18,7 @@ import numpy.typing as npt
 from capemix import kernels
 from capemix.kernels.threads import in_parallel
 
-ORIENTATIONS: Final = 8
+ORIENTATIONS: Final = 6
 STEP: Final = 4
 """Pixels between the points at which averages are read off."""
 
@@ -93,8 +93,8 @@ def _averaged(values: Single, every: int) -> Single:
 @lru_cache(maxsize=8)
 def _wavelets(reach: int) -> Single:
     """Morlet wavelets of every orientation, as real and imaginary parts: a Gaussian whose deviation
-    is a fifth of the reach, twice as wide across its wave of 3/4 pi a pixel (where the reach is
-    ``_FINE``), freed of its mean."""
+    is a fifth of the reach, half as much again across its wave of 3/4 pi a pixel (where the reach
+    is ``_FINE``), freed of its mean."""
     down, across = np.mgrid[-reach : reach + 1, -reach : reach + 1]
     deviation, wave, slant = 0.2 * reach, 0.75 * math.pi * _FINE / reach, 4.0 / ORIENTATIONS
     found = []
