@@ -43,8 +43,9 @@ from capemix.errors import InputError
 from capemix.mix.select import select
 from capemix.pipeline import SourceDraws
 from capemix.plan import MomentsPlan, Plan, make_plan
-from capemix.plan.moments import SPREAD, make_moments_plan
+from capemix.plan.moments import make_moments_plan
 from capemix.plan.rounds import Rounds
+from capemix.plan.shares import SPREAD
 from capemix.prepare import rows as prepare_rows_module
 from capemix.prepare.steps import SiteZScore
 from capemix.queries import Participation

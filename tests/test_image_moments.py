@@ -26,17 +26,9 @@ from capemix.engines.local import sums_local
 from capemix.errors import InputError
 from capemix.moments import release_moments
 from capemix.plan import MomentsPlan, moments_from_json, plan_from_json
-from capemix.plan.moments import (
-    CLUSTERS,
-    IMAGE_SHARES,
-    LABELS,
-    NEAREST,
-    NORMS_OF,
-    SIZES,
-    TIMES,
-    Images,
-    make_moments_plan,
-)
+from capemix.plan.images import Images
+from capemix.plan.moments import make_moments_plan
+from capemix.plan.shares import CLUSTERS, IMAGE_SHARES, LABELS, NEAREST, NORMS_OF, SIZES, TIMES
 from capemix.prepare import remembered
 from capemix.prepare.frame import Frame
 from capemix.prepare.head import LENGTH, Head, softmax

@@ -29,18 +29,9 @@ from capemix.ledger import Ledger
 from capemix.ledger.filter import Limit
 from capemix.moments.taking import Taking
 from capemix.plan import MomentsPlan, plan_from_json
-from capemix.plan.moments import (
-    AGAIN,
-    CENTRE,
-    CENTRES,
-    MOST_RANK,
-    OWN_SHARES,
-    SHARES,
-    SIZES,
-    SPREAD,
-    SPREADS,
-)
+from capemix.plan.moments import MOST_RANK
 from capemix.plan.rounds import Round, plan_rounds
+from capemix.plan.shares import AGAIN, CENTRE, CENTRES, OWN_SHARES, SHARES, SIZES, SPREAD, SPREADS
 from capemix.prepare.frame import (
     Frame,
     array_as_json,

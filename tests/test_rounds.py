@@ -31,7 +31,7 @@ from capemix.guarantee import Guarantee
 from capemix.ledger import Account, Ledger, Limit
 from capemix.moments import SumOf, release_moments
 from capemix.plan import MomentsPlan, Plan, make_moments_plan, make_plan, moments_from_json
-from capemix.plan.moments import CENTRE, CENTRES, NORMS_OF, SIZES, SPREAD, SPREADS
+from capemix.plan.shares import CENTRE, CENTRES, NORMS_OF, SIZES, SPREAD, SPREADS
 from capemix.prepare.frame import Frame
 from capemix.prepare.moments import Moments, NormHistogram, Spreads, sum_contributions
 from capemix.prepare.rows import normalise_rows

@@ -22,7 +22,8 @@ from capemix.ledger import Ledger, Lineage
 from capemix.looks import plan_looks
 from capemix.moments import release_moments
 from capemix.plan import Accountant, Plan, RecordPlan, make_plan, make_record_plan
-from capemix.plan.moments import Images, make_moments_plan
+from capemix.plan.images import Images
+from capemix.plan.moments import make_moments_plan
 from capemix.plan.tuning import tuned_mixture
 from capemix.prepare.steps import ColumnMap, Coverage, PublicMap
 from capemix.queries import Relation, Selection

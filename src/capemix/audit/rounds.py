@@ -27,7 +27,8 @@ from capemix.guarantee import Guarantee
 from capemix.moments import release_moments
 from capemix.pipeline import SourceDraws, prepare_site, site_share
 from capemix.plan import MomentsPlan, Plan
-from capemix.plan.moments import Images, make_moments_plan
+from capemix.plan.images import Images
+from capemix.plan.moments import make_moments_plan
 from capemix.prepare.moments import sum_contributions
 from capemix.prepare.steps import PublicMap
 from capemix.randomness.source import SeededSource, Source

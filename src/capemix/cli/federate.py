@@ -259,7 +259,7 @@ def _cape_plan(
     """``typed`` are the options that were given."""
     from capemix.engines.flower.files import check_fits
     from capemix.plan import make_moments_plan, make_plan
-    from capemix.plan.moments import Images
+    from capemix.plan.images import Images
     from capemix.synthesizers.names import SynthesizerName
 
     if not 0 < epsilon < float("inf"):

@@ -294,7 +294,7 @@ class Table:
 
 def is_upright(said: bool | None, synthesizer: str, loaded: Loaded) -> bool | None:
     """What was said, or of a dataset known by name what is known; None where it has no meaning."""
-    from capemix.plan.moments import MOST_COLUMNS
+    from capemix.plan.images import MOST_COLUMNS
 
     info = loaded.info
     if said is not None or info is None or synthesizer not in ("moments", "moments+teacher"):

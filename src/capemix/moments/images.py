@@ -11,7 +11,8 @@ from scipy import linalg
 
 from capemix.kernels.threads import in_parallel
 from capemix.moments.taking import Taking
-from capemix.plan.moments import (
+from capemix.plan.images import Images
+from capemix.plan.shares import (
     CENTRE,
     CENTRES,
     CLUSTER_SPREADS,
@@ -21,7 +22,6 @@ from capemix.plan.moments import (
     SPREAD,
     TEXTURE,
     TIMES,
-    Images,
 )
 from capemix.prepare.frame import Frame, pieces
 from capemix.prepare.head import Head, softmax

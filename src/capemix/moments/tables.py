@@ -7,7 +7,8 @@ import numpy.typing as npt
 
 from capemix.data.schema import Table
 from capemix.moments.taking import Taking
-from capemix.plan.moments import AGAIN, CENTRE, CENTRES, SPREAD, SPREADS, MomentsPlan
+from capemix.plan.moments import MomentsPlan
+from capemix.plan.shares import AGAIN, CENTRE, CENTRES, SPREAD, SPREADS
 from capemix.prepare.moments import Spreads
 from capemix.prepare.rows import denormalise_rows, normalise_rows
 from capemix.randomness.gaussian import add_gaussian

@@ -11,7 +11,8 @@ import numpy as np
 import numpy.typing as npt
 
 from capemix.plan import Plan
-from capemix.plan.moments import NORMS_OF, SIZES, MomentsPlan
+from capemix.plan.moments import MomentsPlan
+from capemix.plan.shares import NORMS_OF, SIZES
 from capemix.prepare.frame import Frame
 from capemix.prepare.moments import Contribution, Moments, NormHistogram, Spreads
 

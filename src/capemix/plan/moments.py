@@ -12,9 +12,30 @@ from capemix.data.schema import Table
 from capemix.errors import InputError
 from capemix.federation import Federation, MaskKind, Scheme
 from capemix.guarantee import Guarantee
+from capemix.plan.images import MOST_COLUMNS, Images
 from capemix.plan.making import make_plan
 from capemix.plan.plan import BudgetLine, steps_as_json
 from capemix.plan.rounds import Round, Rounds, plan_rounds
+from capemix.plan.shares import (
+    AGAIN,
+    CENTRE,
+    CENTRES,
+    CLUSTER_SPREADS,
+    CLUSTERS,
+    IMAGE_SHARES,
+    LABELS,
+    NEAREST,
+    NORM_SHARE,
+    NORMS_OF,
+    OWN_SHARES,
+    SHARES,
+    SIZES,
+    SPREAD,
+    SPREADS,
+    TEXTURE,
+    TIMES,
+    WITHOUT_NORMS,
+)
 from capemix.prepare.frame import MOST_EXACT
 from capemix.prepare.moments import NORMS
 from capemix.prepare.rows import LATTICE_STEP
@@ -36,131 +57,18 @@ MOST_RANK: Final = 64
 """Directions of a class's own spread: more would not stand out of the noise of any sensible data,
 and what a record adds grows with their square."""
 
-MOST_COLUMNS: Final = 250
-"""A record adds as many numbers as there are pairs of columns."""
-
 MOST_CLASSES: Final = 1000
 """Each has a spread of its own: beyond, what a site adds up and sends would be large."""
 
 MOST_IMAGE_CLASSES: Final = 100
 """Each has clusters of its own."""
 
-SIZES: Final = "class sizes"
-CENTRE: Final = "centre"
-CENTRES: Final = "class centres"
-AGAIN: Final = "class centres again"
-SPREAD: Final = "spread"
-SPREADS: Final = "class spreads"
-NORMS_OF: Final = "norms for the {}"
-TEXTURE: Final = "texture"
-NEAREST: Final = "nearest points"
-CLUSTERS: Final = "clusters"
-CLUSTER_SPREADS: Final = "cluster spreads"
-LABELS: Final = "labels"
-
-SHARES: Final = {SIZES: 0.02, CENTRE: 0.05, CENTRES: 0.315, AGAIN: 0.315, SPREAD: 0.30}
-"""Of the budget where all classes have one spread; a norm's histogram takes `NORM_SHARE` of each.
-The centres take most: a class has fewer records than all, and rows of a wrong centre are worth
-nothing. Set before any data were read, and the same for all; that the centres' share is halved for
-two looks was chosen on training rows that were held out, see docs/method.md."""
-
-OWN_SHARES: Final = {
-    SIZES: 0.02,
-    CENTRE: 0.05,
-    CENTRES: 0.24,
-    AGAIN: 0.24,
-    SPREAD: 0.20,
-    SPREADS: 0.25,
-}
-"""Where classes have spreads of their own."""
-
-IMAGE_SHARES: Final = {
-    SIZES: 0.01,
-    CENTRE: 0.02,
-    CENTRES: 0.07,
-    SPREAD: 0.07,
-    TEXTURE: 0.04,
-    NEAREST: 0.11,
-    CLUSTERS: 0.17,
-    CLUSTER_SPREADS: 0.26,
-    LABELS: 0.25,
-}
-"""Of images; chosen on training rows that were held out, see docs/images.md."""
-
-NORM_SHARE: Final = 0.05
-
-TIMES: Final = {NEAREST: 4, LABELS: 30}
-"""How often points are moved, and the teacher's weights."""
-
-SMOOTH: Final = 160
-"""Directions of the cosine transform in which images are looked at, from the smoothest on."""
-
-MOST_PIXELS: Final = 1024
-"""Of images whose texture is looked at pixel by pixel; a record adds a number for every pair."""
-
-TEXTURED: Final = 640
-"""Of larger ones, in so many directions of the cosine transform, from the smoothest on."""
-
 MOST_CLUSTERS: Final = 16
 """A class's."""
-
-_WITHOUT_NORMS: Final = (SIZES, CLUSTER_SPREADS, LABELS)
-"""Nothing to clip; the clusters' norm serves; shortened to 1 as it is."""
 
 _CODED: Final = Step(
     "categories", Coverage.PER_ROW, "a 1 at the declared value; one off the list counts as missing"
 )
-
-
-@dataclass(frozen=True)
-class Images:
-    """That rows are images, and how they are looked at: ``upright`` sets each upright first (for
-    handwriting); with a ``teacher`` a private head labels what is drawn."""
-
-    shape: tuple[int, int]
-    upright: bool = False
-    teacher: bool = False
-
-    def __post_init__(self) -> None:
-        told = all(type(flag) is bool for flag in (self.upright, self.teacher))
-        whole = len(self.shape) == 2 and all(type(side) is int for side in self.shape)
-        if not told or not whole or any(side < 4 or side % 4 for side in self.shape):
-            raise InputError(
-                "images",
-                "must have sides that are multiples of four",
-                value=self.shape,
-                fix="pad them, or use --synthesizer mixing",
-            )
-
-    @property
-    def smooth(self) -> int:
-        return min(SMOOTH, math.prod(self.shape))
-
-    @property
-    def textured(self) -> int | None:
-        """Smooth directions in which texture is looked at; None: at every pixel."""
-        return TEXTURED if math.prod(self.shape) > MOST_PIXELS else None
-
-    def as_json(self) -> dict[str, Any]:
-        return {"shape": list(self.shape), "upright": self.upright, "teacher": self.teacher}
-
-    @classmethod
-    def of(
-        cls, kind: SynthesizerName, width: int, shape: tuple[int, int] | None, upright: bool
-    ) -> Images | None:
-        """How a synthesizer looks at rows: as images if it has a teacher, or they are too wide for
-        a table; else None."""
-        teacher = kind is SynthesizerName.MOMENTS_TEACHER
-        if shape is None and (teacher or upright):
-            raise InputError(
-                "--synthesizer" if teacher else "--upright",
-                "is for images",
-                value=str(kind),
-                fix="use moments, without --upright",
-            )
-        if shape is None or not (teacher or upright or width > MOST_COLUMNS):
-            return None
-        return cls(shape, upright, teacher)
 
 
 @dataclass(frozen=True)
@@ -351,7 +259,7 @@ class MomentsPlan:
             if name not in of or (name == SIZES and self.class_sizes is not None):
                 continue
             reads, width, groups = of[name]
-            if name not in _WITHOUT_NORMS:
+            if name not in WITHOUT_NORMS:
                 norms = NORMS_OF.format(name)
                 rounds.append(
                     Round(norms, "each record's norm", len(NORMS), 1.0, share * NORM_SHARE)

@@ -16,8 +16,8 @@ from typing import Any, Final
 from capemix.accounting.cost import Cost
 from capemix.errors import InputError
 from capemix.plan import MomentsPlan, Plan, moments_from_json
-from capemix.plan.moments import LABELS
 from capemix.plan.rounds import Rounds
+from capemix.plan.shares import LABELS
 from capemix.prepare.head import Head
 from capemix.protocol.wire import MAX_MESSAGE, ProtocolError, bytes_of
 from capemix.queries import Relation
