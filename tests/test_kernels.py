@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -37,3 +39,31 @@ def test_averages_weigh_rows_and_columns() -> None:
     assert found[fast] == pytest.approx(found[plain], rel=1e-5, abs=1e-5)
     said = np.einsum("ir,jc,krcl->kijl", down, across, values)
     assert np.allclose(found[fast], said, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("module", [fast, plain])
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("width", [1, 6, 784, 8_193, 20_737])
+def test_a_norm_is_a_rows_own_to_the_last_bit(module: Any, dtype: type, width: int) -> None:
+    """A record's part would else tell how many others there are."""
+    rows = np.random.default_rng(2).normal(size=(60, width)).astype(dtype)
+
+    def norms(some: np.ndarray) -> np.ndarray:
+        out = np.empty(len(some), dtype=dtype)
+        module.squared_norms(some, out)
+        return out
+
+    whole = norms(rows)
+    assert whole == pytest.approx((rows.astype(np.float64) ** 2).sum(axis=1), rel=1e-4)
+    assert np.array_equal(whole, np.concatenate([norms(rows[n : n + 1]) for n in range(60)]))
+    assert np.array_equal(whole[17:], norms(rows[17:]))
+    assert np.array_equal(norms(rows), whole)
+
+
+@pytest.mark.parametrize("width", [7, 9_000])
+def test_norms_are_the_same_bits_by_both_kernels(width: int) -> None:
+    rows = singles(5, width)
+    found = np.empty((2, 5), dtype=np.float32)
+    fast.squared_norms(rows, found[0])
+    plain.squared_norms(rows, found[1])
+    assert np.array_equal(*found)

@@ -23,7 +23,7 @@ from capemix.federation import Federation
 from capemix.guarantee import Guarantee
 from capemix.plan import BudgetLine, Plan
 from capemix.plan.rounds import Round, Rounds, plan_rounds
-from capemix.prepare.rows import normalise_rows
+from capemix.prepare.rows import normalise_rows, row_norms
 from capemix.prepare.steps import ColumnMap
 from capemix.queries import Relation
 from capemix.randomness.source import Source
@@ -267,7 +267,7 @@ def ranges_of(histogram: Real, deviation: float) -> tuple[Real, Real]:
 
 def one_hot_norms(rows: Real) -> Real:
     """For every row a 1 at the least of `NORMS` that is no less than its own."""
-    norms = np.sqrt(np.einsum("ij,ij->i", rows, rows)) / math.sqrt(rows.shape[1])
+    norms = row_norms(rows) / math.sqrt(rows.shape[1])
     place = np.minimum(np.searchsorted(NORMS, norms), len(NORMS) - 1)
     return np.asarray(np.eye(len(NORMS))[place])
 

@@ -60,6 +60,10 @@ class Kernels(Protocol):
     def to_float(self, words: Array, unit: float, out: Array) -> None:
         """out = words * unit, for flat arrays that may be the same memory, entry by entry."""
 
+    def squared_norms(self, rows: npt.NDArray[Any], out: npt.NDArray[Any]) -> None:
+        """Each row's, added up in the precision and in the order of its columns (every fourth for
+        itself), whatever rows there are besides: numpy's order depends on how many there are."""
+
     def moduli(self, values: Single, wavelets: Single, every: int, out: Single) -> None:
         """out[k, i, j] = absolute values of wavelet k laid over the values from row i * every and
         column j * every on; the last axis of values and of out is of independent lanes.

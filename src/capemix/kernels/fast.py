@@ -95,6 +95,24 @@ def gather_sum(rows, starts, indices, out):
                 acc[k] += a[k]
 
 
+@numba.njit(nogil=True, cache=True)
+def squared_norms(rows, out):
+    width = rows.shape[1]
+    fours = width // 4 * 4
+    for i in range(rows.shape[0]):
+        row = rows[i]
+        a, b, c, d = row.dtype.type(0), row.dtype.type(0), row.dtype.type(0), row.dtype.type(0)
+        for k in range(0, fours, 4):
+            a += row[k] * row[k]
+            b += row[k + 1] * row[k + 1]
+            c += row[k + 2] * row[k + 2]
+            d += row[k + 3] * row[k + 3]
+        rest = row.dtype.type(0)
+        for k in range(fours, width):
+            rest += row[k] * row[k]
+        out[i] = ((a + b) + (c + d)) + rest
+
+
 @numba.njit(nogil=True, cache=True, fastmath=FUSED)
 def _add_rows(weights, rows, to):
     # Eight rows a pass, so that ``to`` is read and written once for them; still one by one in

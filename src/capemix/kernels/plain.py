@@ -69,6 +69,18 @@ def gather_sum(
     out[...] = selector @ rows.astype(out.dtype, copy=False)
 
 
+def squared_norms(rows: npt.NDArray[Any], out: npt.NDArray[Any]) -> None:
+    width = rows.shape[1]
+    fours = width // 4 * 4
+    lanes = np.zeros((len(rows), 4), dtype=rows.dtype)
+    for column in range(0, fours, 4):
+        lanes += rows[:, column : column + 4] ** 2
+    rest = np.zeros(len(rows), dtype=rows.dtype)
+    for column in range(fours, width):
+        rest += rows[:, column] ** 2
+    out[:] = ((lanes[:, 0] + lanes[:, 1]) + (lanes[:, 2] + lanes[:, 3])) + rest
+
+
 def moduli(values: Single, wavelets: Single, every: int, out: Single) -> None:
     side, (rows, columns) = wavelets.shape[2], out.shape[1:3]
 

@@ -35,7 +35,7 @@ from capemix.prepare.frame import (
 )
 from capemix.prepare.images import smooth_directions
 from capemix.prepare.remembered import key_of, remembered
-from capemix.prepare.rows import EXACT_RECORDS, MAX_LATTICE_NORM, Real, clip_rows
+from capemix.prepare.rows import EXACT_RECORDS, MAX_LATTICE_NORM, Real, clip_rows, row_norms
 from capemix.prepare.scattering import STEP, channels, features_of, scattered
 
 LENGTH: Final = 20.0
@@ -158,7 +158,7 @@ class Head:
             found -= self.mean.astype(np.float32)[None, :, None]
             found /= self.deviation.astype(np.float32)[None, :, None]
             rows = found.reshape(len(images), -1)
-            norms = np.maximum(np.sqrt(np.einsum("ij,ij->i", rows, rows)), 1e-6)
+            norms = np.maximum(row_norms(rows), 1e-6)
         rows[~np.isfinite(norms)] = 0.0
         whole = math.hypot(1.0, 1.0 / LENGTH) * (1.0 + 1e-5)  # more than single precision loses
         rows /= np.where(np.isfinite(norms), whole * norms, 1.0).astype(np.float32)[:, None]

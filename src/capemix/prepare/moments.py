@@ -32,7 +32,7 @@ from capemix.prepare.frame import (
     whole_scale,
 )
 from capemix.prepare.head import Head
-from capemix.prepare.rows import EXACT_RECORDS, Real, clip_rows, truncate_rows
+from capemix.prepare.rows import EXACT_RECORDS, Real, clip_rows, row_norms, truncate_rows
 from capemix.prepare.steps import SiteZScore, normalise_as_json, normalise_from_json
 
 LEAST: Final = 1e-100
@@ -156,9 +156,7 @@ class NormHistogram:
     apart: bool = field(default=False, init=False)
 
     def add(self, sums: npt.NDArray[Any], v: Real, group: Codes, lattice: int | None) -> None:
-        with np.errstate(over="ignore"):
-            v = np.ascontiguousarray(v)
-            norms = np.sqrt(np.einsum("ij,ij->i", v, v) / v.shape[1])
+        norms = row_norms(v) / math.sqrt(v.shape[1])
         place = np.minimum(np.searchsorted(NORMS, norms), len(NORMS) - 1)
         _add_rows(sums, np.eye(len(NORMS))[place], group, self.bound, lattice)
 

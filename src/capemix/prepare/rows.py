@@ -12,6 +12,7 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
+from capemix import kernels
 from capemix.prepare.steps import ColumnMap, Coverage, Normalise, PublicMap, SiteZScore, Step
 
 MAX_LATTICE_NORM: Final = 32_767
@@ -94,16 +95,24 @@ def denormalise_rows(rows: npt.NDArray[np.floating[Any]], how: PublicMap | Colum
         np.clip(rows, how.low, how.high, out=rows)
 
 
+def row_norms(rows: npt.NDArray[np.floating[Any]]) -> npt.NDArray[Any]:
+    """Each row's l2 norm, which is its own to the last bit."""
+    rows = np.ascontiguousarray(rows)
+    out = np.empty(len(rows), dtype=rows.dtype)
+    with np.errstate(over="ignore", invalid="ignore"):
+        kernels.active().squared_norms(rows, out)
+        return np.asarray(np.sqrt(out))
+
+
 def clip_rows(rows: Real, bound: float) -> Real:
     """x * min(1, bound / |x|): no row's l2 norm exceeds ``bound``, rounding included."""
-    rows = np.ascontiguousarray(rows)  # a norm is added up in the order that rows lie in memory
     largest = np.abs(rows).max(axis=1, initial=0.0)
     finite = np.isfinite(largest)
     safe = np.where(finite[:, None], rows, 0.0)
     # Divide by the largest entry first, so that no square overflows or vanishes.
     unit = np.where(finite & (largest > 0), largest, 1.0)
     safe /= unit[:, None]
-    norms = np.sqrt(np.einsum("ij,ij->i", safe, safe))
+    norms = row_norms(safe)
     slack = 1.0 - max(1e-12, 4e-16 * rows.shape[1])  # more than the rounding of norm and product
     limit = bound * slack
     with np.errstate(over="ignore"):
