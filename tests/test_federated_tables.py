@@ -162,7 +162,11 @@ def test_coded_rows_and_rows_of_numbers_are_not_taken_for_each_other(tmp_path: P
 def test_a_policy_judges_a_schemas_columns_by_their_own_names(tmp_path: Path) -> None:
     rows = [coded(people(100))] * SITES
     for number, (columns, says) in enumerate(
-        ((PEOPLE.names, None), (PEOPLE.names[1:], "columns that are not allowed"))
+        (
+            ((*PEOPLE.names, "income"), None),
+            ((*PEOPLE.names[1:], "income"), "columns that are not allowed"),
+            (PEOPLE.names, "columns that are not allowed"),  # nor may the label be
+        )
     ):
         policy = allowing(a_plan(), columns=columns, classes=PEOPLE.classes)
         world = Federation(tmp_path / str(number), policy, rows)
@@ -284,7 +288,9 @@ def test_a_plan_with_a_schema_is_written_set_up_and_checked(
     assert found["outside_schema"] == PEOPLE.strays(rows)
     assert found["outside_schema"]["smokes"] > 0 == found["outside_schema"]["weight"]
     said = capemix(*words).out
-    assert f"work: office, field, none, or missing ({PEOPLE.strays(rows)['work']})" in said
+    assert found["label"] == "income"
+    assert "in 'income':" in said
+    assert f'work: "office", "field", "none", or missing ({PEOPLE.strays(rows)["work"]})' in said
     assert "age: integer from 17 to 90" in said
     assert "a private" not in said
     words_of_others = replace(
@@ -295,9 +301,12 @@ def test_a_plan_with_a_schema_is_written_set_up_and_checked(
     )
     assert "\x1b" not in capemix(*words).out
     file.write_text("age,income\n3,low\n4,high\n")
+    odd = replace(PEOPLE, columns=(Category("w\x1b[2Jork", ("a", "b")), *PEOPLE.columns[1:]))
+    (tmp_path / "plan.json").write_text(plan_text(a_plan(odd), odd.no_rows().schema()))
     ran = capemix(*words)
     assert ran.code == 2
     assert "schema names no column" in ran.err
+    assert "\x1b" not in ran.err
 
 
 @pytest.mark.parametrize(

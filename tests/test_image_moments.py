@@ -126,6 +126,27 @@ def test_no_image_adds_more_to_a_head_than_is_counted(
     assert np.array_equal(summed(slice(None))[0], each.sum(axis=0))  # nobody feels another
 
 
+def test_a_large_image_adds_the_same_alone() -> None:
+    """Its features are more than numpy adds up in one go."""
+    side = 60
+    rng = np.random.default_rng(3)
+    features = rng.integers(0, 256, (4, side**2)).astype(np.uint8)
+    labels = np.array([0, 1, 0, 1])
+    frame = Frame(WAY, side**2, 2, centre=np.zeros((1, side**2)))
+    count = features_of((side, side)) + 1
+    assert count > 8_192
+    head = Head(
+        frame, (side, side), 40, np.zeros(channels()), np.ones(channels()),
+        rng.normal(size=(count, 2)),
+    )  # fmt: skip
+
+    def summed(some: slice) -> Any:
+        return sum_contributions(features[some], labels[some], head, lattice_norm_bound=32_767).sums
+
+    each = [summed(slice(n, n + 1)) for n in range(4)]
+    assert np.array_equal(summed(slice(None)), sum(each))
+
+
 @pytest.mark.parametrize("lattice", [None, 700])
 @pytest.mark.parametrize("size", [1e-300, 1e-30, 1e30, 1e300])
 def test_no_numbers_in_a_head_can_stop_a_site(lattice: int | None, size: float) -> None:

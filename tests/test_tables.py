@@ -100,6 +100,8 @@ def test_a_schema_comes_back_from_its_file(tmp_path: Path) -> None:
         ({"type": "number", "low": 0, "high": math.inf}, "low < high"),
         ({"type": "number", "low": "0", "high": 1}, "low < high"),
         ({"type": "integer", "low": 0, "high": 1.5}, "is of integers"),
+        ({"type": "integer", "low": 0, "high": 10**20}, "within 2\\^53"),
+        ({"type": "category", "categories": [1, 2**70]}, "integers of at most 2\\^53"),
         ({"type": "date"}, "unknown type"),
         ({"type": "category", "categories": []}, "must list its categories"),
         ({"type": "category", "categories": ["a", 1]}, "must list its categories"),

@@ -92,6 +92,7 @@ class Agent:
         self._runs: dict[str, Site] = {}
         self._releases: dict[bytes, Part] = {}
         """The last round that this site uploaded, of each release in rounds."""
+        self._used: tuple[object, LabeledRows] | None = None
         self._lock = threading.Lock()
         holdings.budget.set_limit(holdings.policy.limit)
 
@@ -143,7 +144,7 @@ class Agent:
             self._charge(run, plan, part)
             for earlier in self._runs.values():
                 earlier.let_go()  # one upload is in memory at a time
-            rows = rows_for(holdings.rows, plan, tuple(asked["features"]))
+            rows = self._rows(plan, tuple(asked["features"]))
             prepared = prepared_or_none(plan, rows)
             draws = self._draws(part)
             try:
@@ -152,6 +153,13 @@ class Agent:
                 draws.erase()  # whoever has it can take the noise off the upload
 
         return Site(holdings.number, holdings.identity, holdings.roster, keys, consent, make_share)
+
+    def _rows(self, plan: Plan, features: tuple[str, ...]) -> LabeledRows:
+        """The same ones for all rounds of a release, so that what is made of them is kept."""
+        key = plan.classes, features
+        if self._used is None or self._used[0] != key:
+            self._used = key, rows_for(self._holdings.rows, plan, features)
+        return self._used[1]
 
     def _charge(self, run: str, plan: Plan, part: Part | None) -> None:
         """To the ledger, before anything is made of the rows. Runs may have gone on since this one

@@ -3,6 +3,11 @@
 from __future__ import annotations
 
 
+def printable(text: str) -> str:
+    """Others' words, without what would move a terminal's cursor."""
+    return "".join(c if c.isprintable() else " " for c in text)
+
+
 class CapemixError(Exception):
     """Base of every error that capemix raises on purpose."""
 
@@ -20,7 +25,7 @@ class InputError(CapemixError, ValueError):
         self.value = value
         self.fix = fix
         got = "" if value is None else f" (got {value})"
-        super().__init__(f"{field} {problem}{got}; {fix}.")
+        super().__init__(printable(f"{field} {problem}{got}; {fix}."))
 
 
 class BudgetError(InputError):

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from capemix.cli import options as opt
-from capemix.errors import InputError
+from capemix.errors import InputError, printable
 
 if TYPE_CHECKING:
     from capemix.data import LabeledRows, Table
@@ -63,16 +63,17 @@ def check(
     counts = dict(zip(map(str, proposed.classes), used.class_counts().tolist(), strict=True))
     report = {"rows": len(rows), "used": len(used), "classes": counts, "private": PRIVATE}
     if table is not None:
-        report["outside_schema"] = table.strays(used)
+        report |= {"label": table.label.name, "outside_schema": table.strays(used)}
     if json:
         print(json_.dumps(report))
         return
     if table is None:
         print(f"{len(rows)} rows, of which {len(used)} have a class of the plan:")
     else:
-        print(f"{len(used)} rows have a class of the plan's schema:")
+        label = printable(table.label.name)
+        print(f"{len(used)} rows have a class of the plan's schema, in '{label}':")
     for name, count in counts.items():
-        print(f"  {_plain(name)}: {count}")
+        print(f"  {printable(name)}: {count}")
     _show_columns(used)
     print("(for the site's own people; nothing of this is sent)")
 
@@ -100,12 +101,7 @@ def _show_columns(rows: LabeledRows) -> None:
     strays = rows.table.strays(rows)
     print("columns, as the plan's schema says, and how many values are none of these:")
     for column in rows.table.columns:
-        print(f"  {_plain(column.name)}: {_plain(str(column))} ({strays[column.name]})")
-
-
-def _plain(text: str) -> str:
-    """The coordinator's words, without what would move a terminal's cursor."""
-    return "".join(c if c.isprintable() else " " for c in text)
+        print(f"  {printable(column.name)}: {printable(str(column))} ({strays[column.name]})")
 
 
 @site.command()

@@ -29,6 +29,10 @@ Codes = npt.NDArray[np.int64]
 Real = npt.NDArray[np.float64]
 
 
+_MOST_WHOLE: Final = 1 << 53
+"""Whole numbers up to here are doubles too, and fit every kind of file."""
+
+
 @dataclass(frozen=True)
 class Number:
     """A numeric column: values lie, or are moved, between ``low`` and ``high``."""
@@ -49,10 +53,11 @@ class Number:
                 value=f"{self.low}, {self.high}",
                 fix="give the smallest and largest value that it can take",
             )
-        if self.whole and not all(float(end).is_integer() for end in ends):
+        whole = all(float(end).is_integer() and abs(end) <= _MOST_WHOLE for end in ends)
+        if self.whole and not whole:
             raise InputError(
                 f"column '{self.name}'",
-                "is of integers, and so must its range be",
+                "is of integers, and so must its range be, within 2^53",
                 value=f"{self.low}, {self.high}",
                 fix="round its ends, or make it a number",
             )
@@ -105,6 +110,13 @@ class Category:
                 value=sorted(kind.__name__ for kind in kinds),
                 fix="list every value that it can take",
             )
+        if kinds == {int} and max(map(abs, self.values)) > _MOST_WHOLE:  # type: ignore[arg-type]
+            raise InputError(
+                f"column '{self.name}'",
+                "must list integers of at most 2^53",
+                value=max(self.values, key=abs),  # type: ignore[arg-type]
+                fix="list them as text",
+            )
         if len(set(self.values)) != len(self.values) or self.width > MOST_CLASSES:
             raise InputError(
                 f"column '{self.name}'",
@@ -147,7 +159,8 @@ class Category:
         return np.asarray(coded[:, : len(self.values)].max(axis=1) == 0)
 
     def __str__(self) -> str:
-        return ", ".join(map(str, self.values)) + (", or missing" if self.missing else "")
+        listed = ", ".join(json.dumps(value, ensure_ascii=False) for value in self.values)
+        return listed + (", or missing" if self.missing else "")
 
     def as_json(self) -> dict[str, Any]:
         return {

@@ -1,4 +1,5 @@
-"""The inner loops, twice: `fast` in numba and `plain` in numpy/scipy, with the same bits.
+"""The inner loops, twice: `fast` in numba and `plain` in numpy/scipy, with the same bits, save
+that wavelets' sums are fused in the first and so rounded less often.
 
 ``CAPEMIX_KERNELS=plain`` chooses the second. Neither knows what the numbers mean.
 """

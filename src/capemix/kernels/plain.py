@@ -1,4 +1,5 @@
-"""The inner loops in numpy and scipy: slower, and the same bits (``gather_sum`` on integers)."""
+"""The inner loops in numpy and scipy: slower, and the same bits (``gather_sum`` on
+integers; wavelets up to rounding)."""
 
 from __future__ import annotations
 

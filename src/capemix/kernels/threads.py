@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable
+import threading
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager
 from functools import cache
 from typing import TypeVar
 
@@ -20,10 +22,33 @@ def in_parallel(work: Callable[[T], None], over: Iterable[T], threads: int | Non
         for part in over:
             work(part)
         return
-    # Matrix products on threads of their own would wait for one another.
-    with _libraries().limit(limits=1, user_api="blas"), ThreadPoolExecutor(count) as pool:
+    with _products_on_one_thread(), ThreadPoolExecutor(count) as pool:
         for _ in pool.map(work, over):
             pass
+
+
+_lock = threading.Lock()
+_inside: list[ExitStack] = []
+"""One for each of those inside at the moment; the first holds the limit."""
+
+
+@contextmanager
+def _products_on_one_thread() -> Iterator[None]:
+    """On several, matrix products of several threads would wait for one another. The first in sets
+    the limit, and the last out lifts it."""
+    own = ExitStack()
+    with _lock:
+        if not _inside:
+            own.enter_context(_libraries().limit(limits=1, user_api="blas"))
+        _inside.append(own)
+    try:
+        yield
+    finally:
+        with _lock:
+            _inside.remove(own)
+            if _inside:
+                _inside[0].push(own.pop_all())
+            own.close()
 
 
 @cache

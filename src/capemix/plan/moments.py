@@ -289,12 +289,13 @@ class MomentsPlan:
         if images is None:
             raise ValueError("these are not images")
         d, r, groups = self.width + images.upright, rank + images.upright, classes * clusters
+        texture = images.textured or d
         of = {
             SIZES: ("each record's label", 1, classes),
             CENTRE: ("images", d, 1),
             CENTRES: ("images by class, about the centre", d, classes),
             SPREAD: ("pairs of smooth directions, about class centres", images.smooth**2, 1),
-            TEXTURE: ("pairs of pixels, of what is left", (images.textured or d) ** 2, 1),
+            TEXTURE: ("pairs of pixels or directions, of what is left", texture**2, 1),
             CLUSTERS: ("counts and means by nearest point", 1 + r, groups),
             CLUSTER_SPREADS: ("pairs of directions by nearest point", r**2, groups),
         }

@@ -13,6 +13,7 @@ noisy sums.
 from __future__ import annotations
 
 import math
+import os
 import threading
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -188,6 +189,9 @@ def _check_clip(clip: float, *weights: float) -> None:
         )
 
 
+_MEMORY: Final = 1 << 28
+"""Bytes of sums that are under way at once, at most."""
+
 _NUMBERS: Final = 1 << 20
 """Held at a time while records are gone through, however many there are."""
 
@@ -232,7 +236,8 @@ def sum_contributions(
 
     step = max(1, _NUMBERS // max(frame.columns, frame.places, len(NORMS)))
     # Whole numbers add up to the same in any order, real ones in that of the records only.
-    in_parallel(add, pieces(len(kept), step), 1 if lattice_norm_bound is None else None)
+    at_once = min(os.cpu_count() or 1, max(1, _MEMORY // max(sums.nbytes, 1)))
+    in_parallel(add, pieces(len(kept), step), 1 if lattice_norm_bound is None else at_once)
     return SummedRows(sums, asked.bound, lattice_norm_bound)
 
 

@@ -28,12 +28,13 @@ class Policy:
     """Limits that a site's owner sets. The site works the guarantee out itself, from the plan.
 
     ``total_epsilon`` is over all runs, as the ledger composes them, at ``max_delta`` and in
-    ``relation``: the lineage's limit. ``columns`` and ``classes`` list what
-    may be used; None allows any. How a schema codes columns is judged by the site's people: its
-    agent's rows are coded by the one that they have read, and it takes part by no other. Gaussian
-    masks are a claim about real numbers, so they must be allowed by name. ``synthesizers``:
-    "mixing" is any one sum of drawn rows, and "moments" a release in rounds, whose epsilon is that
-    of all of them.
+    ``relation``: the lineage's limit. ``columns`` and ``classes`` list what may be used; None
+    allows any. Where a schema says which column is the label, that is one of them: without one it
+    is the site's to say. How a schema codes columns is judged by the site's people: its agent's
+    rows are coded by the one that they have read, and it takes part by no other. Gaussian masks
+    are a claim about real numbers, so they must be allowed by name. ``synthesizers``: "mixing" is
+    any one sum of drawn rows, and "moments" a release in rounds, whose epsilon is that of all of
+    them.
     """
 
     max_epsilon: float = 1.0
@@ -148,7 +149,8 @@ class Policy:
             or (table is not None and tuple(columns) != table.names)
         ):
             return "the schema does not name the plan's columns"
-        if self.columns is not None and not set(columns) <= set(self.columns):
+        asked = {*columns, *(() if table is None else (table.label.name,))}
+        if self.columns is not None and not asked <= set(self.columns):
             return "the plan asks for columns that are not allowed"
         if self.classes is not None and not set(plan.classes) <= set(self.classes):
             return "the plan asks for classes that are not allowed"
