@@ -24,7 +24,10 @@ def audit(
     quick: Annotated[
         bool, typer.Option("--quick", help="A tenth of the runs: minutes, weaker bounds.")
     ] = False,
-    configurations: Annotated[int, typer.Option(help="How many of the 24 settings.")] = 24,
+    configurations: Annotated[
+        int | None,
+        typer.Option(help="How many of the settings [default: all].", show_default=False),
+    ] = None,
     paper: Annotated[
         bool, typer.Option("--paper", help="The paper's own accounting instead.")
     ] = False,
@@ -51,7 +54,7 @@ def audit(
     from capemix.cli.show import print_json
     from capemix.release import check_output
 
-    if not 1 <= configurations <= SETTINGS:
+    if configurations is not None and not 1 <= configurations <= SETTINGS:
         raise InputError(
             "--configurations",
             f"must be from 1 to {SETTINGS}",
