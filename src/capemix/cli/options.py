@@ -49,12 +49,19 @@ LabelsName = Literal["hard", "soft"]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")]
 Delta = Annotated[float, typer.Option(help="Probability with which the guarantee may fail.")]
 Mixture = Annotated[int, typer.Option(help="L: rows mixed into one synthetic row.")]
-Samples = Annotated[int, typer.Option(help="T: synthetic rows, over all classes.")]
+Samples = Annotated[
+    int,
+    typer.Option(
+        help="T: synthetic rows, over all classes. Not given, moments draw as many as there are "
+        "records, and twice as many images."
+    ),
+]
 Synthesizer = Annotated[
     SynthesizerName,
     typer.Option(
-        help="Mixing by class (DP-CDA); moments (a Gaussian for each class, for tables); or a "
-        "baseline that they are compared with."
+        help="Mixing by class (DP-CDA); moments (a Gaussian for each class, for tables; of images, "
+        "several); moments+teacher (images with soft labels); or a baseline that they are compared "
+        "with."
     ),
 ]
 Upright = Annotated[
