@@ -399,9 +399,9 @@ def test_what_are_no_images_is_refused() -> None:
 
 
 def test_more_noise_gives_fewer_directions_and_clusters() -> None:
-    found = [tuned_clusters(60_000, 10, 64, 16, noise) for noise in (1.2, 3.0, 9.0, 100.0, 1e5)]
-    assert found[0] == (58, 9)
-    assert found[2] == (29, 3)
+    found = [tuned_clusters(60_000, 10, 96, 16, noise) for noise in (1.2, 3.0, 9.0, 100.0, 1e5)]
+    assert found[0] == (79, 9)
+    assert found[2] == (40, 3)
     assert found == sorted(found, reverse=True)
     assert found[-1] == (1, 1)
 
@@ -495,6 +495,29 @@ def test_a_teachers_rows_look_like_their_class_and_carry_its_labels() -> None:
     assert ((across > down) == (found.labels == 1)).mean() > 0.9
     assert found.guarantee.epsilon <= 16.0
     assert found.plan.as_json()["synthesizer"] == "moments+teacher"
+
+
+@pytest.mark.parametrize(("samples", "textures"), [(None, 2), (1201, 2), (1200, 1), (7, 1)])
+def test_rows_beyond_two_a_record_are_smooth_rows_with_another_texture(
+    samples: int | None, textures: int
+) -> None:
+    found = release_of(
+        bars(600),
+        epsilon=16.0,
+        synthesizer="moments+teacher",
+        normalise=WAY,
+        class_sizes=(300, 300),
+        samples=samples,
+        source=SeededSource(3),
+    )
+    wanted = samples or 2400
+    assert len(found.features) == len(found.labels) == wanted
+    assert found.soft_labels is not None
+    alike = np.unique(found.soft_labels, axis=0, return_counts=True)[1]
+    assert alike.max() == textures
+    assert abs(len(alike) - wanted / textures) <= 1
+    assert len(np.unique(found.features, axis=0)) == wanted
+    assert np.bincount(found.labels) == pytest.approx([wanted / 2] * 2, abs=0.5)
 
 
 @pytest.mark.parametrize("split", ["iid", "dirichlet"])

@@ -67,3 +67,16 @@ def test_norms_are_the_same_bits_by_both_kernels(width: int) -> None:
     fast.squared_norms(rows, found[0])
     plain.squared_norms(rows, found[1])
     assert np.array_equal(*found)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_images_lean_by_the_same_bits_by_both_kernels(dtype: type) -> None:
+    generator = np.random.default_rng(5)
+    images = generator.random((9, 12, 8)).astype(dtype)
+    by = np.array([0.0, 1.0, -1.0, 0.5, -0.25, 3.0, -3.0, *generator.uniform(-1, 1, 2)])
+    found = np.full((2, 9, 12, 8), np.nan, dtype=dtype)
+    fast.leaned(images, by, found[0])
+    plain.leaned(images, by, found[1])
+    assert np.array_equal(*found)
+    assert np.array_equal(found[0][0], images[0])
+    assert not np.allclose(found[0][3], images[3])

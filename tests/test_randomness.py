@@ -14,7 +14,7 @@ import pytest
 from scipy import stats
 
 from capemix.randomness import tables
-from capemix.randomness.gaussian import add_gaussian
+from capemix.randomness.gaussian import add_gaussian, draw_normals
 from capemix.randomness.source import ByteStream, SeededSource, SystemSource, derive_key
 
 ACCEPT = 1e-6
@@ -279,6 +279,17 @@ def test_gaussian_draws_follow_the_normal_law_and_not_one_2_percent_wider() -> N
     assert stats.kstest(out, "norm", (0, 3.0 * 1.02)).pvalue < REJECT
     correlation = np.corrcoef(out[:-1], out[1:])[0, 1]
     assert abs(correlation) < 6 / math.sqrt(len(out))
+
+
+def test_normals_in_single_precision_follow_the_normal_law_and_not_one_2_percent_wider() -> None:
+    out = np.full(1_000_001, np.nan, dtype=np.float32)
+    draw_normals(out, SeededSource(7).stream("a"))
+    assert stats.kstest(out, "norm").pvalue > ACCEPT
+    assert stats.kstest(out, "norm", (0, 1.02)).pvalue < REJECT
+    half = 1 << 14
+    for other in (out[1:], out[half:]):  # its neighbour, and the other number of its pair
+        correlation = np.corrcoef(out[: len(other)], other)[0, 1]
+        assert abs(correlation) < 6 / math.sqrt(len(other))
 
 
 def test_gaussian_noise_is_subtracted_exactly_by_the_same_stream() -> None:

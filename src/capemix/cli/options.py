@@ -53,7 +53,7 @@ Samples = Annotated[
     int,
     typer.Option(
         help="T: synthetic rows, over all classes. Not given, moments draw as many as there are "
-        "records, and twice as many images."
+        "records, and four times as many images."
     ),
 ]
 Synthesizer = Annotated[

@@ -30,7 +30,8 @@ THREADS: Final = 2
 
 OFF: Final = (
     *("teacher", "smooth teacher", "upright", "clusters"),
-    *("texture", "shape of texture", "varied texture", "second row a record"),
+    *("texture", "shape of texture", "varied texture"),
+    *("second row a record", "second texture"),
 )
 """Ingredients that can be left out, one at a time."""
 
@@ -174,7 +175,9 @@ def _without(off: str) -> Iterator[tuple[Any, str, Any]]:
     if off == "varied texture":
         yield images, "STRENGTH", (1.5, 1.5)
     if off == "second row a record":
-        yield images, "ROWS_A_RECORD", 1
+        yield images, "SMOOTH_A_RECORD", 1
+    if off == "second texture":
+        yield images, "TEXTURES", 1
 
 
 def run(

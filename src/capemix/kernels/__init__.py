@@ -65,6 +65,10 @@ class Kernels(Protocol):
         """Each row's, added up in the precision and in the order of its columns (every fourth for
         itself), whatever rows there are besides: numpy's order depends on how many there are."""
 
+    def leaned(self, images: Array, by: npt.NDArray[np.float64], out: Array) -> None:
+        """out[n, i, j] = images[n, i] at the place j - by[n] * (i - middle row), between columns
+        linearly, and 0 a column outside and beyond."""
+
     def moduli(self, values: Single, wavelets: Single, every: int, out: Single) -> None:
         """out[k, i, j] = absolute values of wavelet k laid over the values from row i * every and
         column j * every on; the last axis of values and of out is of independent lanes.

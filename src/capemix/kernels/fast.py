@@ -133,6 +133,22 @@ def _add_rows(weights, rows, to):
             to[p] += weight * row[p]
 
 
+@numba.njit(nogil=True, cache=True)
+def leaned(images, by, out):
+    count, height, width = images.shape
+    bordered = np.zeros(width + 2, dtype=images.dtype)
+    for n in range(count):
+        for row in range(height):
+            bordered[1:-1] = images[n, row]
+            shift = by[n] * (row - (height - 1) / 2)
+            for column in range(width):
+                place = min(max(column - shift, -1.0), float(width)) + 1.0
+                left = min(int(place), width)
+                part = images.dtype.type(place - left)
+                near = bordered[left]
+                out[n, row, column] = near + part * (bordered[left + 1] - near)
+
+
 @numba.njit(nogil=True, cache=True, fastmath=FUSED)
 def moduli(values, wavelets, every, out):
     kinds, rows, columns, lanes = out.shape
@@ -141,26 +157,25 @@ def moduli(values, wavelets, every, out):
     wide = columns * lanes
     taps = wavelets.reshape(kinds, 2, side * side)
     # A few pairs at a time for all wavelets: what they share stays in the nearest cache.
-    both = np.empty((8, columns, lanes), dtype=np.float32)
-    apart = np.empty((8, columns, lanes), dtype=np.float32)
-    flat_both = both.reshape(8, wide)
-    flat_apart = apart.reshape(8, wide)
+    both = np.empty((8, wide), dtype=np.float32)
+    apart = np.empty((8, wide), dtype=np.float32)
+    lines = values.reshape(values.shape[0], values.shape[1] * lanes)
     sums = np.empty((kinds, 2, wide), dtype=np.float32)
     halved = np.float32(0.5) * taps[:, :, pairs:]
     for row in range(rows):
         # The middle is its own pair, at half of its weight.
-        _pair(values, row * every, side, pairs, every, both[0], apart[0])
+        _pair(lines, row * every, side, pairs, every, lanes, both[0], apart[0])
         sums[:] = 0
         for k in range(kinds):
-            _add_rows(halved[k, 0, :1], flat_both, sums[k, 0])
+            _add_rows(halved[k, 0, :1], both, sums[k, 0])
         for first in range(0, pairs, 8):
             size = min(8, pairs - first)
             for i in range(size):
-                _pair(values, row * every, side, first + i, every, both[i], apart[i])
+                _pair(lines, row * every, side, first + i, every, lanes, both[i], apart[i])
             for k in range(kinds):
                 part = taps[k, :, first : first + size]
-                _add_rows(part[0], flat_both, sums[k, 0])
-                _add_rows(part[1], flat_apart, sums[k, 1])
+                _add_rows(part[0], both, sums[k, 0])
+                _add_rows(part[1], apart, sums[k, 1])
         for k in range(kinds):
             real = sums[k, 0]
             imaginary = sums[k, 1]
@@ -170,17 +185,18 @@ def moduli(values, wavelets, every, out):
 
 
 @numba.njit(nogil=True, cache=True)
-def _pair(values, top, side, tap, every, both, apart):
+def _pair(lines, top, side, tap, every, lanes, both, apart):
     down = tap // side
     across = tap % side
-    upper = values[top + down, across:]
-    lower = values[top + side - 1 - down, side - 1 - across :]
-    for c in range(both.shape[0]):
-        a = upper[c * every]
-        b = lower[c * every]
-        sums = both[c]
-        differences = apart[c]
-        for p in range(sums.shape[0]):
+    upper = lines[top + down, across * lanes :]
+    lower = lines[top + side - 1 - down, (side - 1 - across) * lanes :]
+    run = both.shape[0] if every == 1 else lanes  # next to one another where no point is left out
+    for start in range(0, both.shape[0], run):
+        a = upper[start * every : start * every + run]
+        b = lower[start * every : start * every + run]
+        sums = both[start : start + run]
+        differences = apart[start : start + run]
+        for p in range(run):
             sums[p] = a[p] + b[p]
             differences[p] = a[p] - b[p]
 

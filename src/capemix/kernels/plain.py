@@ -82,6 +82,19 @@ def squared_norms(rows: npt.NDArray[Any], out: npt.NDArray[Any]) -> None:
     out[:] = ((lanes[:, 0] + lanes[:, 1]) + (lanes[:, 2] + lanes[:, 3])) + rest
 
 
+def leaned(images: Array, by: npt.NDArray[np.float64], out: Array) -> None:
+    count, height, width = images.shape
+    bordered = np.zeros((count, width + 2), dtype=images.dtype)
+    columns = np.arange(width, dtype=np.float64)
+    for row in range(height):
+        bordered[:, 1:-1] = images[:, row]
+        place = np.clip(columns - (by * (row - (height - 1) / 2))[:, None], -1.0, width) + 1.0
+        left = np.minimum(place.astype(np.int64), width)
+        near = np.take_along_axis(bordered, left, axis=1)
+        step = np.take_along_axis(bordered, left + 1, axis=1) - near
+        out[:, row] = near + (place - left).astype(images.dtype) * step
+
+
 def moduli(values: Single, wavelets: Single, every: int, out: Single) -> None:
     side, (rows, columns) = wavelets.shape[2], out.shape[1:3]
 

@@ -29,7 +29,7 @@ from capemix.prepare.images import leaned, smooth_directions
 from capemix.prepare.moments import Moments, Spreads
 from capemix.prepare.rows import denormalise_rows
 from capemix.prepare.scattering import channels, features_of, scattered
-from capemix.randomness.gaussian import add_gaussian
+from capemix.randomness.gaussian import add_gaussian, draw_normals
 from capemix.randomness.source import SeededSource, Source
 from capemix.synthesizers import images as rule
 from capemix.synthesizers.moments import (
@@ -83,10 +83,16 @@ def image_rows(taking: Taking) -> tuple[Single, Codes, Single | None]:
     texture = _texture(taking, images, centres, records, basis)
     frame, points, found = _clusters(taking, centres, basis, variances)
     source = SeededSource(taking.digest)
-    wanted = plan.samples if plan.samples is not None else rule.ROWS_A_RECORD * round(records)
-    rows, labels = _drawn(frame, points, found, apportioned(wanted, sizes), source)
+    most = rule.SMOOTH_A_RECORD * round(records)
+    wanted = plan.samples if plan.samples is not None else rule.TEXTURES * most
+    counts = apportioned(wanted, sizes)
+    textures = rule.TEXTURES if wanted > most else 1
+    rows, labels = _drawn(frame, points, found, -(-counts // textures), source)
     soft = _taught(taking, images, centre, records, rows, labels) if images.teacher else None
-    return _finished(images, frame, rows, texture, source), labels, soft
+    each = [np.resize(np.flatnonzero(labels == k), count) for k, count in enumerate(counts)]
+    smooth = np.concatenate(each)
+    pixels = _finished(images, frame, rows, smooth, texture, source)
+    return pixels, labels[smooth], None if soft is None else soft[smooth]
 
 
 def _directions(taking: Taking, images: Images, centres: Real, records: float) -> tuple[Real, Real]:
@@ -163,30 +169,36 @@ def _clusters(
 
 def _drawn(
     frame: Frame, points: Real, found: rule.Clusters, counts: Codes, source: Source
-) -> tuple[Real, Codes]:
+) -> tuple[Single, Codes]:
     """Smooth rows as the frame sees them (upright, with their slant), and their labels."""
     if frame.centre is None or frame.basis is None or frame.scale is None:
         raise ValueError("clusters are drawn in directions about centres")
     back = frame.basis.T.copy()
     if frame.upright is not None:
         back[-1, -1] = 1.0 / SLANT_SCALE
-    rows = np.empty((int(counts.sum()), frame.seen))
-    start = 0
-    for k, count in enumerate(counts):
-        normals = _normals((int(count), len(back)), source, "normals", k)
+    rows = np.empty((int(counts.sum()), frame.seen), dtype=np.float32)
+    ends = np.cumsum(counts)
+    keys = [source.stream("normals", k) for k in range(len(counts))]
+    centre, scale = frame.centre, frame.scale
+
+    def fill(k: int) -> None:
+        count = int(counts[k])
+        normals = np.zeros((count, len(back)))
+        add_gaussian(normals.reshape(-1), 1.0, keys[k])
         part = np.cumsum(found.counts[k]) / found.counts[k].sum()
         cluster = np.searchsorted(part, (np.arange(count) + 0.5) / count).clip(0, len(part) - 1)
         for j in range(len(part)):
             mine = cluster == j
             normals[mine] = found.means[k, j] + normals[mine] @ found.roots[k, j].T
-        normals = normals / frame.scale + points[k][cluster]
-        rows[start : start + count] = frame.centre[k] + normals @ back
-        start += int(count)
+        normals = normals / scale + points[k][cluster]
+        rows[ends[k] - count : ends[k]] = centre[k] + normals @ back
+
+    in_parallel(fill, range(len(counts)), None)
     return rows, np.repeat(np.arange(len(counts)), counts)
 
 
 def _taught(
-    taking: Taking, images: Images, centre: Real, records: float, rows: Real, labels: Codes
+    taking: Taking, images: Images, centre: Real, records: float, rows: Single, labels: Codes
 ) -> Single:
     """Soft labels of the smooth rows, by a head that private gradients have trained."""
     width = taking.plan.width
@@ -229,33 +241,42 @@ def _taught(
 
 
 def _finished(
-    images: Images, frame: Frame, rows: Real, texture: rule.Texture, source: Source
+    images: Images,
+    frame: Frame,
+    rows: Single,
+    smooth: Codes,
+    texture: rule.Texture,
+    source: Source,
 ) -> Single:
-    """Rows with texture, leaning again, in the data's own units."""
+    """The ``smooth`` ones of the rows with texture, leaning again, in the data's own units."""
     blank, full = frame.shades
     least, most = rule.STRENGTH
     deep = texture.root.shape[1]
-    out = np.empty((len(rows), frame.columns), dtype=np.float32)
-    uniform = source.stream("strength").words(len(rows)).astype(np.float64) * 2.0**-64
-    strength = least + (most - least) * uniform
-    keys = {piece.start: source.stream("texture", piece.start) for piece in pieces(len(rows))}
+    root = texture.root.T.astype(np.float32)
+    white = np.sqrt(texture.white).astype(np.float32)
+    out = np.empty((len(smooth), frame.columns), dtype=np.float32)
+    uniform = source.stream("strength").words(len(smooth)).astype(np.float64) * 2.0**-64
+    strength = (least + (most - least) * uniform).astype(np.float32)
+    keys = {piece.start: source.stream("texture", piece.start) for piece in pieces(len(smooth))}
 
     def fill(piece: slice) -> None:
-        some = rows[piece]
-        pixels = np.clip(some[:, : frame.columns], blank, full)
-        normals = np.zeros((len(some), deep + frame.columns))
-        add_gaussian(normals.reshape(-1), 1.0, keys[piece.start])
-        own = normals[:, :deep] @ texture.root.T + normals[:, deep:] * np.sqrt(texture.white)
-        pixels += strength[piece, None] * own
-        np.clip(pixels, blank, full, out=pixels)
+        some = rows[smooth[piece]]
+        normals = np.empty((len(some), deep + frame.columns), dtype=np.float32)
+        draw_normals(normals.reshape(-1), keys[piece.start])
+        own = normals[:, deep:]
+        own *= white
+        own += normals[:, :deep] @ root
+        own *= strength[piece, None]
+        own += np.clip(some[:, : frame.columns], blank, full)
+        pixels = np.clip(own, blank, full)
         if frame.upright is not None:
             shades = (pixels.reshape(-1, *images.shape) - blank) / (full - blank)
-            by = np.clip(some[:, -1], -1.0, 1.0)
+            by = np.clip(some[:, -1].astype(np.float64), -1.0, 1.0)
             pixels = leaned(shades, by).reshape(len(some), -1) * (full - blank) + blank
         denormalise_rows(pixels, frame.normalise)
         out[piece] = pixels
 
-    in_parallel(fill, pieces(len(rows)), None)
+    in_parallel(fill, pieces(len(smooth)), None)
     return out
 
 

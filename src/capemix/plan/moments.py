@@ -57,6 +57,9 @@ MOST_RANK: Final = 64
 """Directions of a class's own spread: more would not stand out of the noise of any sensible data,
 and what a record adds grows with their square."""
 
+MOST_IMAGE_RANK: Final = 96
+"""Directions that images' clusters are looked at in."""
+
 MOST_CLASSES: Final = 1000
 """Each has a spread of its own: beyond, what a site adds up and sends would be large."""
 
@@ -74,8 +77,8 @@ _CODED: Final = Step(
 @dataclass(frozen=True)
 class MomentsPlan:
     """What is asked of the rows. ``samples`` rows are drawn from the noisy moments; None: as many
-    as the sizes say there are, of images twice as many. ``multiplier`` is all rounds' noise as one;
-    None until calibrated. ``rank`` is that of the classes' own spreads, and ``clusters`` a class's
+    as the sizes say there are, of images four times as many. ``multiplier`` is all rounds' noise
+    as one; None until calibrated. ``rank`` is that of the classes' own spreads, and ``clusters`` a class's
     number of them (of images), None until they are chosen: see `rounds`. ``table`` says which of
     the columns are coded, and how; ``images`` that they are pixels.
     """
@@ -216,7 +219,7 @@ class MomentsPlan:
 
     @property
     def most_rank(self) -> int:
-        return min(self.width, MOST_RANK)
+        return min(self.width, MOST_RANK if self.images is None else MOST_IMAGE_RANK)
 
     @property
     def most_clusters(self) -> int:

@@ -35,13 +35,13 @@ OWN_SHARES: Final = {
 
 IMAGE_SHARES: Final = {
     SIZES: 0.01,
-    CENTRE: 0.02,
-    CENTRES: 0.07,
-    SPREAD: 0.07,
-    TEXTURE: 0.04,
-    NEAREST: 0.11,
-    CLUSTERS: 0.17,
-    CLUSTER_SPREADS: 0.26,
+    CENTRE: 0.01,
+    CENTRES: 0.05,
+    SPREAD: 0.045,
+    TEXTURE: 0.035,
+    NEAREST: 0.10,
+    CLUSTERS: 0.20,
+    CLUSTER_SPREADS: 0.30,
     LABELS: 0.25,
 }
 """Of images; chosen on training rows that were held out, see docs/images.md."""

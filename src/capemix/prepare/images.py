@@ -11,6 +11,8 @@ import numpy as np
 import numpy.typing as npt
 from scipy import fft
 
+from capemix import kernels
+
 Real = npt.NDArray[np.float64]
 
 MOST_SLANT: Final = 1.0
@@ -51,21 +53,12 @@ def slants(images: npt.NDArray[np.floating[Any]]) -> Real:
     return np.asarray(np.clip(found, -MOST_SLANT, MOST_SLANT))
 
 
-def leaned(images: npt.NDArray[np.floating[Any]], by: Real) -> Real:
+def leaned(images: npt.NDArray[Any], by: Real) -> npt.NDArray[Any]:
     """Each image with its rows moved sideways, by ``by`` columns for every row below the middle,
     between pixels linearly; what comes in from outside is 0. By the negative of its slant, an image
     is set upright."""
-    count, height, width = images.shape
-    out = np.empty((count, height, width))
-    bordered = np.zeros((count, width + 2))
-    columns = np.arange(width, dtype=np.float64)
-    for row in range(height):
-        bordered[:, 1:-1] = images[:, row]
-        place = np.clip(columns - (by * (row - (height - 1) / 2))[:, None], -1.0, width) + 1.0
-        left = np.minimum(place.astype(np.int64), width)
-        part = place - left
-        near = np.take_along_axis(bordered, left, axis=1)
-        out[:, row] = near + part * (np.take_along_axis(bordered, left + 1, axis=1) - near)
+    out = np.empty_like(images, order="C")
+    kernels.active().leaned(np.ascontiguousarray(images), by, out)
     return out
 
 

@@ -22,7 +22,7 @@ ORIENTATIONS: Final = 6
 STEP: Final = 4
 """Pixels between the points at which averages are read off."""
 
-_FINE: Final = 4
+_FINE: Final = 3
 """Pixels that a fine wavelet reaches to each side: two and a half of its wider deviations."""
 _COARSE: Final = 2 * _FINE
 _LANES: Final = 32
@@ -92,11 +92,12 @@ def _averaged(values: Single, every: int) -> Single:
 
 @lru_cache(maxsize=8)
 def _wavelets(reach: int) -> Single:
-    """Morlet wavelets of every orientation, as real and imaginary parts: a Gaussian whose deviation
-    is a fifth of the reach, half as much again across its wave of 3/4 pi a pixel (where the reach
-    is ``_FINE``), freed of its mean."""
+    """Morlet wavelets of every orientation, as real and imaginary parts: a Gaussian of deviation
+    0.8 pixels, half as much again across its wave of 3/4 pi a pixel, freed of its mean; all wider
+    by as much as the reach is more than ``_FINE``."""
     down, across = np.mgrid[-reach : reach + 1, -reach : reach + 1]
-    deviation, wave, slant = 0.2 * reach, 0.75 * math.pi * _FINE / reach, 4.0 / ORIENTATIONS
+    wider, slant = reach / _FINE, 4.0 / ORIENTATIONS
+    deviation, wave = 0.8 * wider, 0.75 * math.pi / wider
     found = []
     for turn in range(ORIENTATIONS):
         angle = math.pi * turn / ORIENTATIONS
