@@ -77,10 +77,10 @@ _CODED: Final = Step(
 @dataclass(frozen=True)
 class MomentsPlan:
     """What is asked of the rows. ``samples`` rows are drawn from the noisy moments; None: as many
-    as the sizes say there are, of images four times as many. ``multiplier`` is all rounds' noise
-    as one; None until calibrated. ``rank`` is that of the classes' own spreads, and ``clusters`` a class's
-    number of them (of images), None until they are chosen: see `rounds`. ``table`` says which of
-    the columns are coded, and how; ``images`` that they are pixels.
+    as the sizes say there are, of images four times as many. ``multiplier`` is all rounds' noise as
+    one; None until calibrated. ``rank`` is that of the classes' own spreads, and ``clusters`` a
+    class's number of them (of images), None until they are chosen: see `rounds`. ``table`` says
+    which of the columns are coded, and how; ``images`` that they are pixels.
     """
 
     width: int
