@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import os
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
@@ -18,6 +17,7 @@ from capemix.audit.measure import CONFIDENCE, Measured, audit, measure
 from capemix.audit.power import Pair, would_catch
 from capemix.audit.rounds import RoundSetting, score_rounds
 from capemix.audit.settings import Lost, Setting
+from capemix.kernels.threads import cores
 from capemix.randomness.source import SeededSource
 
 _LOOKS_SIZE: Final = 4000.0
@@ -94,7 +94,7 @@ def audit_all(
     many seconds are left. Without a ``seed`` randomness is the system's."""
     started, total, done = time.monotonic(), sum(task.size for task in tasks), 0.0
     found: dict[int, Measured] = {}
-    for number, measured in _each(tasks, seed, workers or os.cpu_count() or 1, confidence):
+    for number, measured in _each(tasks, seed, workers or cores(), confidence):
         found[number] = measured
         done += tasks[number].size
         if progress is not None:

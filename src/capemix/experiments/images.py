@@ -15,18 +15,22 @@ import os
 import tempfile
 import time
 from collections.abc import Iterator
-from concurrent.futures import Future, ProcessPoolExecutor, as_completed
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from contextlib import ExitStack
 from dataclasses import astuple, dataclass, fields, replace
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 from unittest.mock import patch
 
 import numpy as np
 
+from capemix.kernels.threads import cores
+
 VALIDATION: Final = 10_000
 ROWS: Final = 60_000
 THREADS: Final = 2
+TOGETHER: Final = 6
+"""Releases whose models are trained at once."""
 
 OFF: Final = (
     *("teacher", "smooth teacher", "upright", "clusters"),
@@ -49,9 +53,21 @@ class Cell:
     tested_on: str = "test"
 
 
+class Made(NamedTuple):
+    """A release whose rows lie in files that begin with ``path``."""
+
+    cell: Cell
+    path: str
+    rows: int
+    rank: int
+    clusters: int
+    seconds: float
+
+
 @dataclass(frozen=True)
 class Outcome:
-    """Accuracies in percent; seconds of making the rows, on ``THREADS`` threads."""
+    """Accuracies in percent (``hard`` nan where it was not asked for); seconds of making the rows,
+    on ``THREADS`` cores."""
 
     soft: float
     hard: float
@@ -102,7 +118,7 @@ def ablation_cells(seeds: int) -> list[Cell]:
 KINDS: Final = {"main": main_cells, "sites": site_cells, "ablation": ablation_cells}
 
 
-def released(cell: Cell, folder: str, most: int = ROWS) -> tuple[str, int, int, float]:
+def released(cell: Cell, folder: str, most: int = ROWS) -> tuple[str, int, int, int, float]:
     """Make a release of a cell, of ``most`` records at most, and leave its rows in ``folder``: runs
     in a process of its own."""
     from capemix.api import release_of
@@ -143,7 +159,7 @@ def released(cell: Cell, folder: str, most: int = ROWS) -> tuple[str, int, int, 
     if found.soft_labels is not None:
         np.save(f"{path}-soft.npy", found.soft_labels)
     plan: Any = found.plan
-    return str(path), plan.rank, plan.clusters, seconds
+    return str(path), len(found.features), plan.rank, plan.clusters, seconds
 
 
 def _without(off: str) -> Iterator[tuple[Any, str, Any]]:
@@ -185,28 +201,39 @@ def run(
 ) -> int:
     """Make what the file has not; returns how many cells are left."""
     done = _read(results)
-    todo = [cell for cell in cells if cell not in done]
+    todo = [cell for cell in dict.fromkeys(cells) if cell not in done]
     print(f"{len(todo)} of {len(cells)} cells to run", flush=True)
     for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMBA_NUM_THREADS"):
         os.environ[name] = str(THREADS)
     spawn = multiprocessing.get_context("spawn")
     left = len(todo)
     with tempfile.TemporaryDirectory(prefix="capemix-images-") as folder:
-        pool = ProcessPoolExecutor(processes, mp_context=spawn)
+        places = spawn.Queue()
+        for place in range(processes):
+            places.put(place)
+        pool = ProcessPoolExecutor(processes, spawn, _on_own_cores, (places,))
         # Kernels are compiled once, and then found by all processes.
         pool.submit(released, Cell("mnist", 10.0, 0, sites=2), folder, 400).result()
         jobs: dict[Future[Any], Cell] = {pool.submit(released, one, folder): one for one in todo}
+        waiting: list[Made] = []
         try:
-            for job in as_completed(jobs, timeout=max(1.0, until - time.monotonic())):
-                cell = jobs[job]
-                path, rank, clusters, seconds = job.result()
-                soft, hard = _trained(cell, path, device)
-                outcome = Outcome(soft, hard, rank, clusters, round(seconds, 1))
-                _append(results, cell, outcome, commit, device)
-                left -= 1
-                print(cell, outcome, flush=True)
-        except TimeoutError:
-            print("out of time", flush=True)
+            while jobs or waiting:
+                within = max(0.0, until - time.monotonic())
+                ended, _ = wait(jobs, within, return_when=FIRST_COMPLETED)
+                waiting += [Made(jobs.pop(job), *job.result()) for job in ended]
+                if jobs and not ended:
+                    print("out of time", flush=True)
+                    jobs = {}
+                # Models that train together take little more time than one.
+                if waiting and (len(waiting) >= TOGETHER or not jobs):
+                    group = _alike(waiting)
+                    for made, (soft, hard) in zip(group, _trained(group, device), strict=True):
+                        waiting.remove(made)
+                        seconds = round(made.seconds, 1)
+                        outcome = Outcome(soft, hard, made.rank, made.clusters, seconds)
+                        _append(results, made.cell, outcome, commit, device)
+                        left -= 1
+                        print(made.cell, outcome, flush=True)
         finally:
             running = list((pool._processes or {}).values())
             pool.shutdown(wait=False, cancel_futures=True)
@@ -215,33 +242,64 @@ def run(
     return left
 
 
-def _trained(cell: Cell, path: str, device: str) -> tuple[float, float]:
-    """The accuracy of the paper's CNN, by soft labels and by hard ones."""
+def _on_own_cores(places: Any) -> None:
+    """A process's share of the cores, so that releases do not push one another aside."""
+    place = places.get()
+    if hasattr(os, "sched_setaffinity"):
+        mine = sorted(os.sched_getaffinity(0))
+        first = place * THREADS % len(mine)
+        os.sched_setaffinity(0, mine[first : first + THREADS])
+
+
+def _alike(waiting: list[Made]) -> list[Made]:
+    """Up to `TOGETHER` releases of about as many rows, those of the first among them."""
+    return [made for made in waiting if 0.98 < made.rows / waiting[0].rows < 1.02][:TOGETHER]
+
+
+def _trained(group: list[Made], device: str) -> list[tuple[float, float]]:
+    """The accuracies of the paper's CNN, by soft labels and, of whole releases of ten sites, by
+    hard ones. Of each release as many rows are trained on as the smallest has, at random."""
     import torch
 
     from capemix.data import load_dataset
     from capemix.evaluate.many import Training, device_named, predict, train_many
 
     on = device_named(device)
-    train, test = load_dataset(cell.dataset)
-    if cell.tested_on == "validation":
-        test = train.take(np.arange(len(train)) >= len(train) - VALIDATION)
-    images = torch.from_numpy(np.load(f"{path}-rows.npy")).to(on) / 255.0
-    hard = torch.nn.functional.one_hot(torch.from_numpy(np.load(f"{path}-labels.npy")), 10)
-    labels = [hard.float()]
-    if Path(f"{path}-soft.npy").exists():
-        labels.append(torch.from_numpy(np.load(f"{path}-soft.npy")))
-    for file in Path(path).parent.glob(f"{Path(path).name}-*.npy"):
-        file.unlink()
-    models = train_many(
-        torch.stack([images] * len(labels)),
-        torch.stack(labels).to(on),
-        [cell.seed] * len(labels),
-        Training(epochs=20, learning_rate=1e-3),
-    )
-    said = predict(models, torch.from_numpy(test.features).to(on).float() / 255.0)
-    right = (said.cpu() == torch.from_numpy(test.labels)).float().mean(1) * 100.0
-    return round(float(right[-1]), 2), round(float(right[0]), 2)
+    count = min(made.rows for made in group)
+    images, labels, seeds, places = [], [], [], []
+    for place, (cell, path, *_) in enumerate(group):
+        chosen = torch.randperm(
+            group[place].rows, generator=torch.Generator().manual_seed(cell.seed)
+        )[:count]
+        pixels = torch.from_numpy(np.load(f"{path}-rows.npy"))[chosen].to(on) / 255.0
+        hard = torch.nn.functional.one_hot(torch.from_numpy(np.load(f"{path}-labels.npy")), 10)
+        soft = Path(f"{path}-soft.npy")
+        kinds = [torch.from_numpy(np.load(soft)) if soft.exists() else hard.float()]
+        if cell in main_cells(cell.seed + 1) or cell.tested_on == "validation":
+            kinds.append(hard.float())
+        for kind in kinds:
+            images.append(pixels)
+            labels.append(kind[chosen].to(on))
+            seeds.append(cell.seed)
+            places.append(place)
+        for file in Path(path).parent.glob(f"{Path(path).name}-*.npy"):
+            file.unlink()
+    training = Training(epochs=20, learning_rate=1e-3)
+    models = train_many(torch.stack(images), torch.stack(labels), seeds, training)
+    unseen, truth = [], []
+    for place in places:
+        train, test = load_dataset(group[place].cell.dataset)
+        if group[place].cell.tested_on == "validation":
+            test = train.take(np.arange(len(train)) >= len(train) - VALIDATION)
+        unseen.append(torch.from_numpy(test.features).to(on).float() / 255.0)
+        truth.append(torch.from_numpy(test.labels))
+    said = predict(models, torch.stack(unseen)).cpu()
+    right = ((said == torch.stack(truth)).float().mean(1) * 100.0).tolist()
+    found: list[tuple[float, float]] = []
+    for place in range(len(group)):
+        own = [round(one, 2) for one, of in zip(right, places, strict=True) if of == place]
+        found.append((own[0], own[1] if len(own) > 1 else math.nan))
+    return found
 
 
 def _read(results: Path) -> dict[Cell, dict[str, str]]:
@@ -270,7 +328,7 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=5)
     parser.add_argument("--device", default="cuda")
     parser.add_argument("--seconds", type=float, default=86_400.0)
-    parser.add_argument("--processes", type=int, default=max(1, (os.cpu_count() or 2) // THREADS))
+    parser.add_argument("--processes", type=int, default=max(1, cores() // THREADS))
     parser.add_argument("--validate", action="store_true")
     asked = parser.parse_args()
     cells = [cell for kind in asked.kinds for cell in KINDS[kind](asked.seeds)]

@@ -16,8 +16,8 @@ T = TypeVar("T")
 
 
 def in_parallel(work: Callable[[T], None], over: Iterable[T], threads: int | None) -> None:
-    """Do all of it, on ``threads`` threads, or on as many as there are cores."""
-    count = threads or os.cpu_count() or 1
+    """Do all of it, on ``threads`` threads, or on as many as there are cores for this process."""
+    count = threads or cores()
     if count == 1:
         for part in over:
             work(part)
@@ -25,6 +25,13 @@ def in_parallel(work: Callable[[T], None], over: Iterable[T], threads: int | Non
     with _products_on_one_thread(), ThreadPoolExecutor(count) as pool:
         for _ in pool.map(work, over):
             pass
+
+
+def cores() -> int:
+    """Those that this process may use: a container or a scheduler may leave it a few."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
 
 
 _lock = threading.Lock()

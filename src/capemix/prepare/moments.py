@@ -13,7 +13,6 @@ noisy sums.
 from __future__ import annotations
 
 import math
-import os
 import threading
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -22,7 +21,7 @@ import numpy as np
 import numpy.typing as npt
 
 from capemix.errors import InputError
-from capemix.kernels.threads import in_parallel
+from capemix.kernels.threads import cores, in_parallel
 from capemix.prepare.frame import (
     Codes,
     Frame,
@@ -236,7 +235,7 @@ def sum_contributions(
 
     step = max(1, _NUMBERS // max(frame.columns, frame.places, len(NORMS)))
     # Whole numbers add up to the same in any order, real ones in that of the records only.
-    at_once = min(os.cpu_count() or 1, max(1, _MEMORY // max(sums.nbytes, 1)))
+    at_once = min(cores(), max(1, _MEMORY // max(sums.nbytes, 1)))
     in_parallel(add, pieces(len(kept), step), 1 if lattice_norm_bound is None else at_once)
     return SummedRows(sums, asked.bound, lattice_norm_bound)
 
