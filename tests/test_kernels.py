@@ -1,4 +1,5 @@
-"""Wavelets: the same in numba and in numpy, up to how often single precision rounds."""
+"""Large integers in words; and wavelets, which are the same in numba and in numpy up to how often
+single precision rounds."""
 
 from __future__ import annotations
 
@@ -8,10 +9,33 @@ import numpy as np
 import pytest
 
 from capemix.kernels import fast, plain
+from capemix.kernels.words import integers_of, sum_of, words_of
 
 
 def singles(*shape: int) -> np.ndarray:
     return np.random.default_rng(1).normal(size=shape).astype(np.float32)
+
+
+def test_words_are_the_integers_and_add_up_to_their_sum() -> None:
+    integers = [0, 1, (1 << 384) - 1, *(pow(7, n, 1 << 384) for n in range(1_000))]
+    words = words_of(integers, 6)
+    assert words.shape == (1_003, 6)
+    assert int(words[9, 0]) == 7**6
+    assert integers_of(words) == integers
+    assert sum_of(words) == sum(integers)
+
+
+@pytest.mark.parametrize("module", [fast, plain])
+def test_products_of_words_carry_to_the_end(module: Any) -> None:
+    weights = [0, 1, (1 << 352) - 1, (1 << 320) - 1, 1 << 320, *(11**n for n in range(100))]
+    for factor in (0, 1, 1 << 480, (1 << 480) - 1, 13**129):
+        found = np.empty((3, len(weights)), dtype=np.uint64)
+        head, middle, tail = found
+        module.scaled(words_of(weights, 6), words_of([factor], 8)[0], head, middle, tail)
+        said = [weight * factor >> 672 for weight in weights]
+        assert tail.tolist() == [part & 0xFFFFFFFF for part in said]
+        assert middle.tolist() == [(part >> 32) % (1 << 64) for part in said]
+        assert head.tolist() == [part >> 96 for part in said]
 
 
 @pytest.mark.parametrize(("side", "every"), [(1, 1), (3, 2), (5, 1), (9, 3)])

@@ -5,7 +5,9 @@ from __future__ import annotations
 import copy
 import math
 import pickle
+import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from fractions import Fraction
 
 import mpmath as mp
@@ -13,6 +15,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
+from capemix.kernels.words import words_of
 from capemix.randomness import tables
 from capemix.randomness.gaussian import add_gaussian, draw_normals
 from capemix.randomness.source import ByteStream, SeededSource, SystemSource, derive_key
@@ -168,6 +171,113 @@ def test_the_binomial_table_is_exact_to_2_to_the_minus_100(n: int, size: int, am
             ),
         )
     assert distance < -100
+
+
+def exact_gaussian(sigma: float) -> list[int]:
+    """exp(-x^2 / 2 sigma^2) from 0 on, in units of 2^-320, by the recurrence that is promised."""
+    variance = Fraction(sigma) ** 2
+    last = math.ceil(sigma * math.sqrt(2.0 * math.log(2.0) * 115)) + 1
+    step, ratio = tables._fixed_exp(-1 / (2 * variance)), tables._fixed_exp(-1 / variance)
+    weights, weight = [], 1 << 320
+    for _ in range(last + 1):
+        weights.append(weight)
+        weight, step = (weight * step) >> 320, (step * ratio) >> 320
+    return weights
+
+
+def is_voses(law: tables.IntegerLaw, first: int, weights: list[int]) -> bool:
+    """Whether a table is, to the last bit, what Vose's construction in integers gives."""
+    total = sum(weights)
+    left = [(weight << 128) // total for weight in weights]
+    heaviest = max(range(len(left)), key=left.__getitem__)
+    left[heaviest] += (1 << 128) - sum(left)
+    k = max(1, (len(weights) - 1).bit_length())
+    columns, capacity = 1 << k, 1 << (128 - k)
+    left += [0] * (columns - len(weights))
+    threshold, alias = [0] * columns, list(range(columns))
+    small = [i for i, weight in enumerate(left) if weight < capacity]
+    large = [i for i, weight in enumerate(left) if weight >= capacity]
+    while small:
+        i, j = small.pop(), large[-1]
+        threshold[i], alias[i] = left[i], j
+        left[j] -= capacity - left[i]
+        if left[j] < capacity:
+            large.pop()
+            small.append(j)
+    heads = [
+        (weight >> 96) << 32 | (first + other) & 0xFFFFFFFF
+        for weight, other in zip(threshold, alias, strict=True)
+    ]
+    middles = [(weight >> 32) & 0xFFFFFFFFFFFFFFFF for weight in threshold]
+    tails = [weight & 0xFFFFFFFF for weight in threshold]
+    return (law.columns_log2, law.first) == (k, first) and all(
+        found.dtype == np.uint64 and np.array_equal(found, np.array(said, dtype=np.uint64))
+        for found, said in ((law.table, heads), (law.middle, middles), (law.tail, tails))
+    )
+
+
+@pytest.mark.parametrize(
+    ("kernels", "sigma"),
+    [
+        *(("fast", sigma) for sigma in (1e-3, 0.05, 0.3, 1.0, 7.5, 1000.25, 12345.678, 4e4)),
+        *(("plain", sigma) for sigma in (1e-3, 0.05, 0.3, 1.0, 7.5, 1000.25)),
+    ],
+)
+def test_a_gaussian_table_is_that_of_exact_integers(
+    monkeypatch: pytest.MonkeyPatch, kernels: str, sigma: float
+) -> None:
+    monkeypatch.setenv("CAPEMIX_KERNELS", kernels)
+    half = exact_gaussian(sigma)
+    law = tables._mirrored(tables._half_gaussian(sigma))
+    assert is_voses(law, 1 - len(half), [*half[:0:-1], *half])
+
+
+def test_a_table_of_weights_a_hair_from_exact_is_told_apart() -> None:
+    half = exact_gaussian(7.5)
+    half[5] += half[0] >> 120
+    law = tables._mirrored(tables._half_gaussian(7.5))
+    assert not is_voses(law, 1 - len(half), [*half[:0:-1], *half])
+
+
+ONE = 1 << 320
+
+
+@pytest.mark.parametrize("kernels", ["fast", "plain"])
+@pytest.mark.parametrize(
+    "weights",
+    [
+        [ONE],
+        [ONE, 0, 1],
+        [ONE] * 3,
+        [ONE] * 64,
+        [ONE - 1] * 2 + [ONE] * 2 + [2],
+        [ONE, *(ONE * 3 // 4 >> n for n in range(400))],
+        [ONE, *(pow(3, 4_000 + n, ONE) for n in range(3_000))],
+        [ONE, *(ONE - 1 - n for n in range(70_000))],
+    ],
+    ids=len,
+)
+def test_any_weights_table_is_that_of_exact_integers(
+    monkeypatch: pytest.MonkeyPatch, kernels: str, weights: list[int]
+) -> None:
+    """The last lie a hair below equal shares, where quotients are hardest to round."""
+    monkeypatch.setenv("CAPEMIX_KERNELS", kernels)
+    assert is_voses(tables._alias_table(-7, words_of(weights, 6)), -7, weights)
+
+
+def test_threads_that_ask_for_a_law_at_once_get_one_table(monkeypatch: pytest.MonkeyPatch) -> None:
+    made, whole = [], tables._half_gaussian
+
+    def slow(sigma: float) -> np.ndarray:
+        made.append(sigma)
+        time.sleep(0.05)
+        return whole(sigma)
+
+    monkeypatch.setattr(tables, "_half_gaussian", slow)
+    with ThreadPoolExecutor(4) as pool:
+        laws = list(pool.map(tables.discrete_gaussian, [6.125] * 4))
+    assert made == [6.125]
+    assert len({id(law) for law in laws}) == 1
 
 
 @pytest.mark.parametrize("sigma", [1.7, 12.0])

@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from capemix.errors import InputError
+from capemix.kernels.words import Words
 
 Array = npt.NDArray[Any]
 Single = npt.NDArray[np.float32]
@@ -35,6 +36,29 @@ class Kernels(Protocol):
 
         A table entry is a column's threshold in the high half and its other value in the low one.
         Returns the number of ties, and their places in the front of ``ties``.
+        """
+
+    def gaussian_weights(self, step: Words, ratio: Words, out: Words) -> None:
+        """out[0] = 1 and out[x + 1] = out[x] * step, where step becomes step * ratio each time.
+
+        All are multiples of 2^-320 in 64-bit words, the lowest first: five words for the numbers
+        below 1, six for the two or more of ``out``. Products are rounded down.
+        """
+
+    def scaled(
+        self, weights: Words, reciprocal: Words, head: Words, middle: Words, tail: Words
+    ) -> None:
+        """weight * reciprocal / 2^672 rounded down, of six words each and eight, lowest first: its
+        last 32 bits are the tail, the 64 before them the middle, and up to 64 the head."""
+
+    def alias_columns(
+        self, columns_log2: int, first: int, table: Words, middle: Words, tail: Words
+    ) -> None:
+        """Turn parts of 2^128, one for each value from ``first`` on, into the columns of an alias
+        table (Vose 1991), where they lie.
+
+        A part is a head (in ``table``), a middle and a tail as above. A column is its threshold in
+        these three, with its other value below the head; 0 and its own value if it is full.
         """
 
     def floyd(

@@ -1,11 +1,14 @@
 """The inner loops in numba: compiled once, cached, and free of the interpreter's lock."""
 
-# mypy: disable-error-code="misc,no-untyped-def,untyped-decorator"
+# mypy: disable-error-code="call-arg,misc,no-untyped-call,no-untyped-def,untyped-decorator"
 
 from __future__ import annotations
 
 import numba
 import numpy as np
+from llvmlite import ir
+from numba.core import cgutils, types
+from numba.extending import intrinsic
 
 U64 = np.uint64
 
@@ -39,6 +42,104 @@ def alias_add(words, columns_log2, table, first, out, ties):
                     ties[found] = start + i
                     found += 1
     return found
+
+
+@intrinsic
+def _multiply(_typing, a, b, c, d):
+    """a * b + c + d of 64-bit words, as its high and its low word."""
+    del a, b, c, d  # their types, and all are taken for words
+
+    def generate(_context, builder, _signature, words):
+        wide = ir.IntType(128)
+        a, b, c, d = (builder.zext(word, wide) for word in words)
+        found = builder.add(builder.add(builder.mul(a, b), c), d)
+        both = builder.lshr(found, ir.Constant(wide, 64)), found
+        return cgutils.pack_array(builder, [builder.trunc(x, ir.IntType(64)) for x in both])
+
+    return types.UniTuple(types.uint64, 2)(*[types.uint64] * 4), generate
+
+
+@numba.njit(nogil=True, cache=True)
+def _product(a, m, b, n, out):
+    """Of m and n words; whoever calls this gives both as constants, and the loops are unrolled."""
+    for k in range(m + n):
+        out[k] = U64(0)
+    for i in range(m):
+        if a[i]:
+            carry = U64(0)
+            for j in range(n):
+                carry, out[i + j] = _multiply(a[i], b[j], out[i + j], carry)
+            out[i + n] = carry
+
+
+@numba.njit(nogil=True, cache=True)
+def gaussian_weights(step, ratio, out):
+    product = np.empty(10, dtype=np.uint64)
+    now = np.empty(5, dtype=np.uint64)
+    for k in range(5):
+        out[0, k] = U64(0)
+        out[1, k] = now[k] = step[k]
+    out[0, 5] = U64(1)
+    out[1, 5] = U64(0)
+    for x in range(2, out.shape[0]):
+        _product(now, 5, ratio, 5, product)
+        for k in range(5):
+            now[k] = product[5 + k]
+        _product(out[x - 1], 5, now, 5, product)
+        for k in range(5):
+            out[x, k] = product[5 + k]
+        out[x, 5] = U64(0)
+
+
+@numba.njit(nogil=True, cache=True)
+def scaled(weights, reciprocal, head, middle, tail):
+    product = np.empty(14, dtype=np.uint64)
+    for x in range(weights.shape[0]):
+        _product(weights[x], 6, reciprocal, 8, product)
+        head[x] = product[12]
+        middle[x] = product[11]
+        tail[x] = product[10] >> U64(32)
+
+
+@numba.njit(nogil=True, cache=True)
+def alias_columns(columns_log2, first, table, middle, tail):
+    half = U64(32)
+    low = U64(0xFFFFFFFF)
+    capacity = U64(1) << U64(32 - columns_log2)
+    columns = table.shape[0]
+    # Two stacks in one array: the small from the front on, the large from the back on.
+    stacks = np.empty(columns, dtype=np.int32)
+    small = 0
+    large = columns
+    for i in range(columns):
+        if table[i] < capacity:
+            stacks[small] = i
+            small += 1
+        else:
+            large -= 1
+            stacks[large] = i
+    while small:
+        small -= 1
+        i = stacks[small]
+        j = stacks[large]
+        # What column i has no room for, it takes off j: left[j] + left[i] - capacity.
+        last = tail[j] + tail[i]
+        between = middle[j] + middle[i]
+        over = U64(between < middle[i])
+        tail[j] = last & low
+        middle[j] = between + (last >> half)
+        over += U64(middle[j] < between)
+        table[j] = table[j] + table[i] + over - capacity
+        table[i] = table[i] << half | U64(first + j) & low
+        if table[j] < capacity:
+            large += 1
+            stacks[small] = j
+            small += 1
+    for at in range(large, columns):
+        i = stacks[at]
+        table[i] = U64(first + i) & low
+        middle[i] = U64(0)
+        tail[i] = U64(0)
 
 
 @numba.njit(nogil=True, cache=True)

@@ -9,6 +9,8 @@ import numpy as np
 import numpy.typing as npt
 from scipy import sparse
 
+from capemix.kernels.words import Words, integers_of, words_of
+
 Array = npt.NDArray[Any]
 Single = npt.NDArray[np.float32]
 _HALF = np.uint64(32)
@@ -32,6 +34,47 @@ def alias_add(
     tied = np.flatnonzero(fractions == limits)
     ties[: len(tied)] = tied
     return len(tied)
+
+
+def gaussian_weights(step: Words, ratio: Words, out: Words) -> None:
+    now, by = integers_of(np.stack([step, ratio]))
+    weights, weight = [], 1 << 320
+    for _ in range(len(out)):
+        weights.append(weight)
+        weight, now = (weight * now) >> 320, (now * by) >> 320
+    out[:] = words_of(weights, 6)
+
+
+def scaled(weights: Words, reciprocal: Words, head: Words, middle: Words, tail: Words) -> None:
+    [factor] = integers_of(reciprocal[None])
+    _store([(weight * factor) >> 672 for weight in integers_of(weights)], head, middle, tail)
+
+
+def alias_columns(columns_log2: int, first: int, table: Words, middle: Words, tail: Words) -> None:
+    columns, capacity = 1 << columns_log2, 1 << (128 - columns_log2)
+    parts = zip(table.tolist(), middle.tolist(), tail.tolist(), strict=True)
+    left = [a << 96 | b << 32 | c for a, b, c in parts]
+    # A full column needs no comparison: it has its own value on both sides.
+    threshold, alias = [0] * columns, list(range(columns))
+    small = [i for i, weight in enumerate(left) if weight < capacity]
+    large = [i for i, weight in enumerate(left) if weight >= capacity]
+    while small:
+        i = small.pop()
+        j = large[-1]
+        threshold[i], alias[i] = left[i], j
+        left[j] -= capacity - left[i]
+        if left[j] < capacity:
+            large.pop()
+            small.append(j)
+    _store(threshold, table, middle, tail)
+    other = (first + np.array(alias)).astype(np.uint64) & _LOW
+    table[:] = table << _HALF | other
+
+
+def _store(parts: list[int], head: Words, middle: Words, tail: Words) -> None:
+    head[:] = [part >> 96 for part in parts]
+    middle[:] = [(part >> 32) & 0xFFFFFFFFFFFFFFFF for part in parts]
+    tail[:] = [part & 0xFFFFFFFF for part in parts]
 
 
 def floyd(

@@ -12,18 +12,21 @@ from __future__ import annotations
 
 import math
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from decimal import Context, Decimal
 from fractions import Fraction
-from functools import lru_cache
-from typing import Any, Final
+from functools import lru_cache, wraps
+from typing import Any, Final, ParamSpec, cast
 
 import numpy as np
 import numpy.typing as npt
 
 from capemix import kernels
+from capemix.kernels.words import Words, integers_of, sum_of, words_of
 from capemix.randomness.source import ByteStream
+
+P = ParamSpec("P")
 
 TOTAL_VARIATION: Final = 2.0**-100
 """The error per draw that accounting adds to delta; what the tables reach is smaller."""
@@ -33,7 +36,9 @@ MAX_SIGMA: Final = 40_000.0
 
 _CHUNK: Final = 1 << 19  # words at a time: every call hands the interpreter lock over twice
 _FIXED: Final = 320  # bits after the point while weights are computed
+_WORDS: Final = 6  # of 64 bits that hold a weight, 1 at most
 _TOTAL: Final = 128  # probabilities are multiples of 2^-128
+_SHIFT: Final = 672  # bits taken off a weight's product with the total's reciprocal
 _TAIL_BITS: Final = 115
 _LAWS: Final = 16  # kept: a release of moments has eleven rounds, each with a law of its own
 _DECIMAL = Context(prec=130)
@@ -122,47 +127,70 @@ class IntegerLaw:
         return {value: Fraction(weight, 1 << _TOTAL) for value, weight in law.items()}
 
 
-def _alias_table(first: int, weights: Sequence[int]) -> IntegerLaw:
+def _alias_table(first: int, weights: Words) -> IntegerLaw:
     """The values first, first + 1, ... with these weights, by Vose's construction in exact
     integers; the rounding remainder joins the heaviest value."""
-    total = sum(weights)
-    scaled = [(weight << _TOTAL) // total for weight in weights]
-    heaviest = max(range(len(scaled)), key=scaled.__getitem__)
-    scaled[heaviest] += (1 << _TOTAL) - sum(scaled)
+    parts = _room(len(weights))
+    _scale(weights, sum_of(weights), parts[:, : len(weights)])
+    return _finished(first, parts)
 
-    k = max(1, (len(weights) - 1).bit_length())
-    columns, capacity = 1 << k, 1 << (_TOTAL - k)
-    left = scaled + [0] * (columns - len(weights))
-    threshold, alias = [capacity] * columns, list(range(columns))
-    small = [i for i, weight in enumerate(left) if weight < capacity]
-    large = [i for i, weight in enumerate(left) if weight >= capacity]
-    while small:
-        i = small.pop()
-        j = large[-1]
-        threshold[i], alias[i] = left[i], j
-        left[j] -= capacity - left[i]
-        if left[j] < capacity:
-            large.pop()
-            small.append(j)
-    # A full column needs no comparison: give it its own value on both sides.
-    for i, weight in enumerate(threshold):
-        if weight == capacity:
-            threshold[i], alias[i] = 0, i
-    return IntegerLaw(
-        columns_log2=k,
-        first=first,
-        table=np.array(
-            [
-                (weight >> 96) << 32 | (first + other) & 0xFFFFFFFF
-                for weight, other in zip(threshold, alias, strict=True)
-            ],
-            dtype=np.uint64,
-        ),
-        middle=np.array(
-            [(weight >> 32) & ((1 << 64) - 1) for weight in threshold], dtype=np.uint64
-        ),
-        tail=np.array([weight & ((1 << 32) - 1) for weight in threshold], dtype=np.uint64),
-    )
+
+def _mirrored(half: Words) -> IntegerLaw:
+    """The same of the values 0, 1, ... with these weights and their likes below 0."""
+    reach, [middle] = len(half) - 1, integers_of(half[:1])
+    parts = _room(2 * reach + 1)
+    _scale(half, 2 * sum_of(half) - middle, parts[:, reach : 2 * reach + 1])
+    parts[:, :reach] = parts[:, 2 * reach : reach : -1]
+    return _finished(-reach, parts)
+
+
+def _room(values: int) -> Words:
+    """Heads, middles and tails of parts of 2^128, in as many columns as a table has."""
+    return np.zeros((3, 1 << max(1, (values - 1).bit_length())), dtype=np.uint64)
+
+
+def _scale(weights: Words, total: int, parts: Words) -> None:
+    """weight * 2^128 / total, rounded down.
+
+    It is a product with m = ceil(2^800 / total): weight * m / 2^672 is above the quotient by less
+    than weight / 2^672. As weight * total is below 2^672, that is less than 1 / total, and does
+    not reach the next integer (Granlund, Montgomery 1994).
+    """
+    [reciprocal] = words_of([-(-(1 << (_TOTAL + _SHIFT)) // total)], 8)
+    kernels.active().scaled(weights, reciprocal, *parts)
+
+
+def _finished(first: int, parts: Words) -> IntegerLaw:
+    table, middle, tail = parts
+    # Parts rounded down lack less than 2^32 of 2^128: the tails alone tell how much.
+    missing = -int(tail.sum()) % (1 << 32)
+    heaviest = np.flatnonzero(table == table.max())
+    for part in (middle, tail):
+        heaviest = heaviest[part[heaviest] == part[heaviest].max()]
+    at = heaviest[0]
+    low = (int(middle[at]) << 32) + int(tail[at]) + missing
+    tail[at], middle[at] = low & 0xFFFFFFFF, (low >> 32) & 0xFFFFFFFFFFFFFFFF
+    table[at] += np.uint64(low >> 96)
+    columns_log2 = len(table).bit_length() - 1
+    kernels.active().alias_columns(columns_log2, first, table, middle, tail)
+    return IntegerLaw(columns_log2, first, table, middle, tail)
+
+
+def _kept(laws: int) -> Callable[[Callable[P, IntegerLaw]], Callable[P, IntegerLaw]]:
+    """Keep so many laws, and let threads that ask for one at the same time wait for one table."""
+
+    def keep(make: Callable[P, IntegerLaw]) -> Callable[P, IntegerLaw]:
+        made = cast(Callable[P, IntegerLaw], lru_cache(maxsize=laws)(make))
+        lock = threading.Lock()
+
+        @wraps(make)
+        def law(*given: P.args, **named: P.kwargs) -> IntegerLaw:
+            with lock:
+                return made(*given, **named)
+
+        return law
+
+    return keep
 
 
 def _fixed_exp(exponent: Fraction) -> int:
@@ -172,33 +200,25 @@ def _fixed_exp(exponent: Fraction) -> int:
     return int(scaled)
 
 
-def _half_gaussian(sigma: float) -> list[int]:
+def _half_gaussian(sigma: float) -> Words:
     """exp(-x^2 / 2 sigma^2) for x = 0, 1, ... until the tail is below 2^-115."""
     if not 0.0 < sigma <= MAX_SIGMA:
         raise ValueError(f"sigma must be in (0, {MAX_SIGMA:g}] lattice units, not {sigma}")
     variance = Fraction(sigma) ** 2
     last = math.ceil(sigma * math.sqrt(2.0 * math.log(2.0) * _TAIL_BITS)) + 1
-    step, ratio = _fixed_exp(-1 / (2 * variance)), _fixed_exp(-1 / variance)
-    weights, weight = [], 1 << _FIXED
-    for _ in range(last + 1):
-        weights.append(weight)
-        weight = (weight * step) >> _FIXED
-        step = (step * ratio) >> _FIXED
+    step, ratio = words_of([_fixed_exp(-1 / (2 * variance)), _fixed_exp(-1 / variance)], 5)
+    weights = np.empty((last + 1, _WORDS), dtype=np.uint64)
+    kernels.active().gaussian_weights(step, ratio, weights)
     return weights
 
 
-def _mirrored(half: Sequence[int]) -> IntegerLaw:
-    reach = len(half) - 1
-    return _alias_table(-reach, [*half[:0:-1], *half])
-
-
-@lru_cache(maxsize=_LAWS)
+@_kept(_LAWS)
 def discrete_gaussian(sigma: float) -> IntegerLaw:
     """P(x) proportional to exp(-x^2 / 2 sigma^2) on the integers."""
     return _mirrored(_half_gaussian(sigma))
 
 
-@lru_cache(maxsize=_LAWS)
+@_kept(_LAWS)
 def rounded_gaussian(sigma: float) -> IntegerLaw:
     """round(N(0, sigma^2)): the mass of N(0, sigma^2) on [x - 1/2, x + 1/2].
 
@@ -224,7 +244,7 @@ def rounded_gaussian(sigma: float) -> IntegerLaw:
                 break
         moments.append(moment)
     weights = []
-    for x, weight in enumerate(half):
+    for x, weight in enumerate(integers_of(half)):
         slope_squared = (x * x * inverse_variance * inverse_variance) >> _FIXED
         total, factor = 0, one
         for j, moment in enumerate(moments):
@@ -234,10 +254,10 @@ def rounded_gaussian(sigma: float) -> IntegerLaw:
             total += term
             factor = ((factor * slope_squared) >> _FIXED) // ((2 * j + 1) * (2 * j + 2))
         weights.append((weight * total) >> _FIXED)
-    return _mirrored(weights)
+    return _mirrored(words_of(weights, _WORDS))
 
 
-@lru_cache(maxsize=8)
+@_kept(8)
 def response_shift(epsilon: float, answers: int) -> IntegerLaw:
     """Randomised response as a shift modulo K: 0 with weight 1, each of 1..K-1 with e^-epsilon.
 
@@ -246,10 +266,11 @@ def response_shift(epsilon: float, answers: int) -> IntegerLaw:
     if not epsilon >= 0.0 or answers < 1:
         raise ValueError(f"no table for {answers} answers at epsilon {epsilon}")
     other = _fixed_exp(-Fraction(epsilon))
-    return _alias_table(0, [1 << _FIXED] + [other] * (answers - 1))
+    weights = [1 << _FIXED] + [other] * (answers - 1)
+    return _alias_table(0, words_of(weights, _WORDS))
 
 
-@lru_cache(maxsize=1024)
+@_kept(1024)
 def binomial(trials: int, selected: int, among: int) -> IntegerLaw:
     """Binomial(trials, selected / among), for Poisson selection of records."""
     if not (trials >= 1 and 0 < selected < among):
@@ -269,4 +290,4 @@ def binomial(trials: int, selected: int, among: int) -> IntegerLaw:
         if weight <= negligible:
             break
         down.append(weight)
-    return _alias_table(mode - len(down), [*down[::-1], *up])
+    return _alias_table(mode - len(down), words_of([*down[::-1], *up], _WORDS))
