@@ -1,5 +1,5 @@
-"""Large integers in words; and wavelets, which are the same in numba and in numpy up to how often
-single precision rounds."""
+"""What numba and numpy both compute: the same bits, and wavelets up to how often single precision
+rounds."""
 
 from __future__ import annotations
 
@@ -7,22 +7,34 @@ from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import array_shapes, arrays
 
 from capemix.kernels import fast, plain
-from capemix.kernels.words import integers_of, sum_of, words_of
+from capemix.kernels.words import integers_of, words_of
+
+any_rows = arrays(
+    np.float64,
+    array_shapes(min_dims=2, max_dims=2, max_side=12),
+    elements=st.floats(allow_nan=True, allow_infinity=True, width=64),
+)
 
 
 def singles(*shape: int) -> np.ndarray:
     return np.random.default_rng(1).normal(size=shape).astype(np.float32)
 
 
-def test_words_are_the_integers_and_add_up_to_their_sum() -> None:
+@pytest.mark.parametrize("module", [fast, plain])
+def test_words_are_the_integers_and_add_up_to_their_sum(module: Any) -> None:
     integers = [0, 1, (1 << 384) - 1, *(pow(7, n, 1 << 384) for n in range(1_000))]
     words = words_of(integers, 6)
     assert words.shape == (1_003, 6)
     assert int(words[9, 0]) == 7**6
     assert integers_of(words) == integers
-    assert sum_of(words) == sum(integers)
+    halves = np.empty((6, 2), dtype=np.uint64)
+    module.half_sums(words, halves)
+    assert sum(int(half) << 32 * n for n, half in enumerate(halves.flat)) == sum(integers)
 
 
 @pytest.mark.parametrize("module", [fast, plain])
@@ -82,6 +94,27 @@ def test_a_norm_is_a_rows_own_to_the_last_bit(module: Any, dtype: type, width: i
     assert np.array_equal(whole, np.concatenate([norms(rows[n : n + 1]) for n in range(60)]))
     assert np.array_equal(whole[17:], norms(rows[17:]))
     assert np.array_equal(norms(rows), whole)
+
+
+@settings(deadline=None, max_examples=200)
+@given(any_rows, st.floats(min_value=1e-300, max_value=1e300))
+def test_rows_are_clipped_to_the_same_bits_by_both_kernels(rows: np.ndarray, limit: float) -> None:
+    found = np.empty((2, *rows.shape))
+    fast.clipped(rows, limit, found[0])
+    plain.clipped(rows, limit, found[1])
+    assert found[0].tobytes() == found[1].tobytes()
+
+
+@settings(deadline=None, max_examples=200)
+@given(any_rows, st.lists(st.sampled_from([0.0, -np.inf, 0.5, np.nan]), min_size=12, max_size=12))
+def test_the_largest_is_numpys(rows: np.ndarray, offsets: list[float]) -> None:
+    added = np.array(offsets[: rows.shape[1]])
+    found = np.empty((2, len(rows)), dtype=np.int64)
+    with np.errstate(invalid="ignore"):
+        fast.largest(rows, added, found[0])
+        plain.largest(rows, added, found[1])
+        assert np.array_equal(found[0], (rows + added).argmax(axis=1))
+    assert np.array_equal(*found)
 
 
 @pytest.mark.parametrize("width", [7, 9_000])

@@ -18,6 +18,7 @@ from capemix.kernels.words import Words
 
 Array = npt.NDArray[Any]
 Single = npt.NDArray[np.float32]
+Double = npt.NDArray[np.float64]
 
 
 class Kernels(Protocol):
@@ -44,6 +45,9 @@ class Kernels(Protocol):
         All are multiples of 2^-320 in 64-bit words, the lowest first: five words for the numbers
         below 1, six for the two or more of ``out``. Products are rounded down.
         """
+
+    def half_sums(self, rows: Words, out: Words) -> None:
+        """Sums over up to 2^32 rows of words' low and high 32 bits: columns by 2."""
 
     def scaled(
         self, weights: Words, reciprocal: Words, head: Words, middle: Words, tail: Words
@@ -92,6 +96,12 @@ class Kernels(Protocol):
     def leaned(self, images: Array, by: npt.NDArray[np.float64], out: Array) -> None:
         """out[n, i, j] = images[n, i] at the place j - by[n] * (i - middle row), between columns
         linearly, and 0 a column outside and beyond."""
+
+    def clipped(self, rows: Double, limit: float, out: Double) -> None:
+        """out[i] = rows[i] * min(1, limit / norm), up to rounding; zeros if it is not finite."""
+
+    def largest(self, values: Double, offsets: Double, out: npt.NDArray[np.int64]) -> None:
+        """out[i] = the first place of the largest of values[i] + offsets; a NaN counts as such."""
 
     def moduli(self, values: Single, wavelets: Single, every: int, out: Single) -> None:
         """out[k, i, j] = absolute values of wavelet k laid over the values from row i * every and

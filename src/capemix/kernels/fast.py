@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import numba
 import numpy as np
-from llvmlite import ir
 from numba.core import cgutils, types
 from numba.extending import intrinsic
 
@@ -50,11 +49,12 @@ def _multiply(_typing, a, b, c, d):
     del a, b, c, d  # their types, and all are taken for words
 
     def generate(_context, builder, _signature, words):
-        wide = ir.IntType(128)
+        narrow = words[0].type
+        wide = type(narrow)(128)
         a, b, c, d = (builder.zext(word, wide) for word in words)
         found = builder.add(builder.add(builder.mul(a, b), c), d)
-        both = builder.lshr(found, ir.Constant(wide, 64)), found
-        return cgutils.pack_array(builder, [builder.trunc(x, ir.IntType(64)) for x in both])
+        both = builder.lshr(found, wide(64)), found
+        return cgutils.pack_array(builder, [builder.trunc(each, narrow) for each in both])
 
     return types.UniTuple(types.uint64, 2)(*[types.uint64] * 4), generate
 
@@ -89,6 +89,15 @@ def gaussian_weights(step, ratio, out):
         for k in range(5):
             out[x, k] = product[5 + k]
         out[x, 5] = U64(0)
+
+
+@numba.njit(nogil=True, cache=True)
+def half_sums(rows, out):
+    out[:] = U64(0)
+    for x in range(rows.shape[0]):
+        for k in range(rows.shape[1]):
+            out[k, 0] += rows[x, k] & U64(0xFFFFFFFF)
+            out[k, 1] += rows[x, k] >> U64(32)
 
 
 @numba.njit(nogil=True, cache=True)
@@ -212,6 +221,45 @@ def squared_norms(rows, out):
         for k in range(fours, width):
             rest += row[k] * row[k]
         out[i] = ((a + b) + (c + d)) + rest
+
+
+@numba.njit(nogil=True, cache=True, error_model="numpy")
+def clipped(rows, limit, out):
+    width = rows.shape[1]
+    square = np.empty(1, dtype=np.float64)
+    for i in range(rows.shape[0]):
+        row = rows[i]
+        to = out[i]
+        most = 0.0
+        finite = True
+        for k in range(width):
+            size = abs(row[k])
+            finite &= size < np.inf
+            most = size if size > most else most
+        # Divide by the largest entry first, so that no square overflows or vanishes.
+        unit = most if finite and most > 0.0 else 1.0
+        for k in range(width):
+            to[k] = row[k] / unit if finite else 0.0
+        squared_norms(out[i : i + 1], square)
+        norm = np.sqrt(square[0])
+        factor = limit / max(norm, 1e-300) if norm * unit > limit else unit
+        for k in range(width):
+            to[k] *= factor
+
+
+@numba.njit(nogil=True, cache=True)
+def largest(values, offsets, out):
+    for i in range(values.shape[0]):
+        row = values[i]
+        place = 0
+        most = row[0] + offsets[0]
+        for k in range(1, offsets.shape[0]):
+            value = row[k] + offsets[k]
+            # As numpy has it: the first NaN is larger than anything.
+            if not (value <= most) and most == most:
+                place = k
+                most = value
+        out[i] = place
 
 
 @numba.njit(nogil=True, cache=True, fastmath=FUSED)

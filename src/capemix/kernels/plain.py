@@ -13,6 +13,7 @@ from capemix.kernels.words import Words, integers_of, words_of
 
 Array = npt.NDArray[Any]
 Single = npt.NDArray[np.float32]
+Double = npt.NDArray[np.float64]
 _HALF = np.uint64(32)
 _LOW = np.uint64(0xFFFFFFFF)
 
@@ -43,6 +44,10 @@ def gaussian_weights(step: Words, ratio: Words, out: Words) -> None:
         weights.append(weight)
         weight, now = (weight * now) >> 320, (now * by) >> 320
     out[:] = words_of(weights, 6)
+
+
+def half_sums(rows: Words, out: Words) -> None:
+    out[:, 0], out[:, 1] = (rows & _LOW).sum(axis=0), (rows >> _HALF).sum(axis=0)
 
 
 def scaled(weights: Words, reciprocal: Words, head: Words, middle: Words, tail: Words) -> None:
@@ -136,6 +141,24 @@ def leaned(images: Array, by: npt.NDArray[np.float64], out: Array) -> None:
         near = np.take_along_axis(bordered, left, axis=1)
         step = np.take_along_axis(bordered, left + 1, axis=1) - near
         out[:, row] = near + (place - left).astype(images.dtype) * step
+
+
+def clipped(rows: Double, limit: float, out: Double) -> None:
+    most = np.abs(rows).max(axis=1, initial=0.0)
+    finite = np.isfinite(most)
+    unit = np.where(finite & (most > 0), most, 1.0)
+    # Divide by the largest entry first, so that no square overflows or vanishes.
+    out[:] = np.where(finite[:, None], rows, 0.0) / unit[:, None]
+    squares = np.empty(len(rows))
+    squared_norms(out, squares)
+    norms = np.sqrt(squares)
+    with np.errstate(over="ignore"):
+        factor = np.where(norms * unit > limit, limit / np.maximum(norms, 1e-300), unit)
+    out *= factor[:, None]
+
+
+def largest(values: Double, offsets: Double, out: npt.NDArray[np.int64]) -> None:
+    out[:] = (values + offsets).argmax(axis=1)
 
 
 def moduli(values: Single, wavelets: Single, every: int, out: Single) -> None:

@@ -20,9 +20,3 @@ def integers_of(rows: Words) -> list[int]:
     raw, length = rows.astype("<u8").tobytes(), 8 * rows.shape[1]
     starts = range(0, len(raw), length)
     return [int.from_bytes(raw[start : start + length], "little") for start in starts]
-
-
-def sum_of(rows: Words) -> int:
-    """Of the rows' integers, exactly, of up to 2^32 rows."""
-    halves = rows.astype("<u8", copy=False).view("<u4").sum(axis=0, dtype=np.uint64)
-    return sum(int(half) << 32 * place for place, half in enumerate(halves))

@@ -88,8 +88,9 @@ def drawn_rows(
     total = float(found.sizes.sum())
     wanted = plan.samples if plan.samples is not None else round(total)
     low, high = _range(plan)
-    rows, labels = [], []
-    for k, count in enumerate(apportioned(wanted, found.sizes).tolist()):
+    counts = apportioned(wanted, found.sizes)
+    together, done = np.empty((counts.sum(), plan.width)), 0
+    for k, count in enumerate(counts.tolist()):
         # Enough to match centre and variances after clamping, though fewer may be kept.
         normals = np.zeros((max(count, 2_000), plan.width))
         add_gaussian(normals.reshape(-1), 1.0, source.stream("normals", k))
@@ -99,26 +100,26 @@ def drawn_rows(
             if plan.table is None
             else table_rows(plan.table, centre, spread, normals)
         )
-        rows.append(made[:count])
-        labels.append(np.full(count, k, dtype=np.int64))
-    together = np.vstack(rows)
+        together[done : done + count] = made[:count]
+        done += count
     denormalise_rows(together, plan.normalise)
     if plan.table is not None:
         plan.table.restore(together)
-    return together, np.concatenate(labels)
+    return together, np.repeat(np.arange(len(counts)), counts)
 
 
 def table_rows(table: Table, centre: Real, spread: Real, normals: Real) -> Real:
     """Rows of one class of a coded table, in normalised units: numbers clamped to [-1, 1], in every
     block one category."""
-    deviations = turned(spread, normals)
-    rows = np.empty_like(deviations)
-    numbers = np.ones(table.width, dtype=bool)
+    rows = turned(spread, normals)
+    every, numbers = np.arange(len(rows)), np.ones(table.width, dtype=bool)
     for block in table.blocks:
         numbers[block] = False
-        rows[:, block] = picked(deviations[:, block], frequencies(centre[block]))
+        category = picked(rows[:, block], frequencies(centre[block]))
+        rows[:, block] = 0.0
+        rows[every, block.start + category] = 1.0
     variance = np.diag(spread)[numbers]
-    rows[:, numbers] = clamped(centre[numbers], variance, deviations[:, numbers], -1.0, 1.0)
+    rows[:, numbers] = clamped(centre[numbers], variance, rows[:, numbers], -1.0, 1.0)
     return rows
 
 

@@ -218,8 +218,9 @@ def _exponents(largest: Any) -> Any:
 
 
 def finite_rows(rows: Real) -> Real:
-    """A row that is not finite counts as zeros."""
-    return np.where(np.isfinite(rows).all(axis=1, keepdims=True), rows, 0.0)
+    """A row that is not finite counts as zeros. Others may be handed on as they lie."""
+    finite = np.isfinite(rows)
+    return rows if finite.all() else np.where(finite.all(axis=1, keepdims=True), rows, 0.0)
 
 
 def whole_scale(most: int, width: int) -> float:

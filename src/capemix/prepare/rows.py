@@ -106,18 +106,10 @@ def row_norms(rows: npt.NDArray[np.floating[Any]]) -> npt.NDArray[Any]:
 
 def clip_rows(rows: Real, bound: float) -> Real:
     """x * min(1, bound / |x|): no row's l2 norm exceeds ``bound``, rounding included."""
-    largest = np.abs(rows).max(axis=1, initial=0.0)
-    finite = np.isfinite(largest)
-    safe = np.where(finite[:, None], rows, 0.0)
-    # Divide by the largest entry first, so that no square overflows or vanishes.
-    unit = np.where(finite & (largest > 0), largest, 1.0)
-    safe /= unit[:, None]
-    norms = row_norms(safe)
     slack = 1.0 - max(1e-12, 4e-16 * rows.shape[1])  # more than the rounding of norm and product
-    limit = bound * slack
-    with np.errstate(over="ignore"):
-        factor = np.where(norms * unit > limit, limit / np.maximum(norms, 1e-300), unit)
-    return np.asarray(safe * factor[:, None])
+    out = np.empty(rows.shape)
+    kernels.active().clipped(np.ascontiguousarray(rows, dtype=np.float64), bound * slack, out)
+    return out
 
 
 def truncate_rows(

@@ -23,7 +23,7 @@ import numpy as np
 import numpy.typing as npt
 
 from capemix import kernels
-from capemix.kernels.words import Words, integers_of, sum_of, words_of
+from capemix.kernels.words import Words, integers_of, words_of
 from capemix.randomness.source import ByteStream
 
 P = ParamSpec("P")
@@ -131,7 +131,7 @@ def _alias_table(first: int, weights: Words) -> IntegerLaw:
     """The values first, first + 1, ... with these weights, by Vose's construction in exact
     integers; the rounding remainder joins the heaviest value."""
     parts = _room(len(weights))
-    _scale(weights, sum_of(weights), parts[:, : len(weights)])
+    _scale(weights, _sum(weights), parts[:, : len(weights)])
     return _finished(first, parts)
 
 
@@ -139,9 +139,15 @@ def _mirrored(half: Words) -> IntegerLaw:
     """The same of the values 0, 1, ... with these weights and their likes below 0."""
     reach, [middle] = len(half) - 1, integers_of(half[:1])
     parts = _room(2 * reach + 1)
-    _scale(half, 2 * sum_of(half) - middle, parts[:, reach : 2 * reach + 1])
+    _scale(half, 2 * _sum(half) - middle, parts[:, reach : 2 * reach + 1])
     parts[:, :reach] = parts[:, 2 * reach : reach : -1]
     return _finished(-reach, parts)
+
+
+def _sum(weights: Words) -> int:
+    halves = np.empty((_WORDS, 2), dtype=np.uint64)
+    kernels.active().half_sums(weights, halves)
+    return sum(int(half) << 32 * place for place, half in enumerate(halves.flat))
 
 
 def _room(values: int) -> Words:

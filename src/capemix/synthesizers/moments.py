@@ -129,9 +129,17 @@ def clamped(
     margin = 0.002 * (np.asarray(high) - np.asarray(low))
     aim = np.clip(centre, low + margin, high - margin)
     shift, stretch = aim.copy(), np.ones_like(aim)
+    tried = np.empty_like(deviations)  # of the same layout: sums are in its order
+
+    def move() -> None:
+        np.multiply(stretch, deviations, out=tried)
+        np.clip(np.add(shift, tried, out=tried), low, high, out=tried)
+
     for _ in range(30):
-        tried = np.clip(shift + stretch * deviations, low, high)
-        shift += aim - tried.mean(axis=0)
-        ratio = np.sqrt(variance / np.maximum(tried.var(axis=0), 1e-12))
+        move()
+        mean = tried.mean(axis=0, keepdims=True)
+        shift += aim - mean[0]
+        ratio = np.sqrt(variance / np.maximum(tried.var(axis=0, mean=mean), 1e-12))
         stretch = np.clip(stretch * ratio, 0.3, 3.0)
-    return np.asarray(np.clip(shift + stretch * deviations, low, high))
+    move()
+    return tried

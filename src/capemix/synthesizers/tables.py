@@ -14,6 +14,7 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
+from capemix import kernels
 from capemix.data.schema import Number, Table
 from capemix.prepare.steps import ColumnMap
 
@@ -50,14 +51,17 @@ def frequencies(noisy: Real) -> Real:
     return np.asarray(np.maximum(noisy - beyond[np.flatnonzero(falling > beyond)[-1]], 0.0))
 
 
-def picked(deviations: Real, wanted: Real) -> Real:
-    """One category for each row of a block's deviations about its centre, as zeros and a 1; each
-    as often as ``wanted`` says, and one that is wanted never, never."""
+def picked(deviations: Real, wanted: Real) -> npt.NDArray[np.int64]:
+    """One category, by its place, for each row of a block's deviations about its centre; each as
+    often as ``wanted`` says, and one that is wanted never, never."""
     z = deviations / np.sqrt(np.maximum(wanted, _FLOOR))
     offsets = np.where(wanted > 0, 0.0, -np.inf)
+    largest, place = kernels.active().largest, np.empty(len(z), dtype=np.int64)
     some = z[:_ROWS]
     for step in range(_STEPS):
-        found = np.bincount((some + offsets).argmax(axis=1), minlength=len(wanted)) / len(some)
+        largest(some, offsets, place[: len(some)])
+        found = np.bincount(place[: len(some)], minlength=len(wanted)) / len(some)
         pace = 0.5 if step < _STEPS // 2 else 0.15
         offsets += pace * (np.log(wanted + _FLOOR) - np.log(found + _FLOOR))
-    return np.asarray(np.eye(len(wanted))[(z + offsets).argmax(axis=1)])
+    largest(z, offsets, place)
+    return place
