@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Any
 
 from capemix.accounting import mint
@@ -70,29 +70,10 @@ class Rounds:
 
     def plan(self, name: str, **asked: Any) -> Plan:
         """The plan of one sum, with its noise; ``asked`` goes to `make_plan`."""
-        one, federation = self._named(name), self.federation
-        averaged = federation.sites if federation.scheme is Scheme.CONVENTIONAL else 1
-        plan = make_plan(
-            width=one.width,
-            class_sizes=(averaged,) * one.groups,  # the constant of a rate of 1
-            samples=one.groups,
-            mixture=1,
-            clip=one.bound,
-            scheme=federation.scheme,
-            form="joint",
-            sites=federation.sites,
-            colluding=federation.colluding,
-            dropouts=federation.dropouts,
-            masks=federation.masks,
-            peers=federation.peers,
-            relation=self.relation,
-            delta=self.delta,
-            noise=1.0,
-            **asked,
-        )
-        each = plan.noised_sum()
+        given = (self._named(name), self.federation, self.relation, self.delta)
+        plan, strongest = _at_noise_1(*given) if not asked else _made_at_noise_1(*given, **asked)
         own = self.multiplier / math.sqrt(self.share(name))
-        return plan.with_noise(own / each.view_multipliers[each.strongest])
+        return plan.with_noise(own / strongest)
 
     @cached_property
     def plans(self) -> dict[str, Plan]:
@@ -179,6 +160,36 @@ class Rounds:
 
     def _named(self, name: str) -> Round:
         return next(one for one in self.rounds if name in one.names)
+
+
+def _made_at_noise_1(
+    one: Round, federation: Federation, relation: Relation, delta: float, **asked: Any
+) -> tuple[Plan, float]:
+    """A round's plan with a noise of 1, and the strongest view's multiplier then."""
+    averaged = federation.sites if federation.scheme is Scheme.CONVENTIONAL else 1
+    plan = make_plan(
+        width=one.width,
+        class_sizes=(averaged,) * one.groups,  # the constant of a rate of 1
+        samples=one.groups,
+        mixture=1,
+        clip=one.bound,
+        scheme=federation.scheme,
+        form="joint",
+        sites=federation.sites,
+        colluding=federation.colluding,
+        dropouts=federation.dropouts,
+        masks=federation.masks,
+        peers=federation.peers,
+        relation=relation,
+        delta=delta,
+        noise=1.0,
+        **asked,
+    )
+    noised = plan.noised_sum()
+    return plan, noised.view_multipliers[noised.strongest]
+
+
+_at_noise_1 = lru_cache(maxsize=64)(_made_at_noise_1)  # calibration asks for it at every step
 
 
 def _as_one(multipliers: Sequence[float], times: Sequence[int]) -> float:
