@@ -227,6 +227,7 @@ def test_a_label_off_the_list_adds_nothing() -> None:
 
 
 def test_features_are_kept_as_long_as_the_rows_and_no_longer() -> None:
+    gc.collect()  # what earlier tests left would else go in the midst of this one
     rows, head = bars(20), a_head()
     before = len(remembered._KEPT)
     made = [
