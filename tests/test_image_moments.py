@@ -498,9 +498,11 @@ def test_a_teachers_rows_look_like_their_class_and_carry_its_labels() -> None:
     assert found.plan.as_json()["synthesizer"] == "moments+teacher"
 
 
-@pytest.mark.parametrize(("samples", "textures"), [(None, 2), (1201, 2), (1200, 1), (7, 1)])
+@pytest.mark.parametrize(
+    ("samples", "smooth"), [(None, 1200), (1201, 1200), (1200, 1200), (3000, 1500), (7, 7)]
+)
 def test_rows_beyond_two_a_record_are_smooth_rows_with_another_texture(
-    samples: int | None, textures: int
+    samples: int | None, smooth: int
 ) -> None:
     found = release_of(
         bars(600),
@@ -515,8 +517,8 @@ def test_rows_beyond_two_a_record_are_smooth_rows_with_another_texture(
     assert len(found.features) == len(found.labels) == wanted
     assert found.soft_labels is not None
     alike = np.unique(found.soft_labels, axis=0, return_counts=True)[1]
-    assert alike.max() == textures
-    assert abs(len(alike) - wanted / textures) <= 1
+    assert len(alike) == pytest.approx(smooth, abs=1)
+    assert alike.max() == (2 if wanted > smooth else 1)
     assert len(np.unique(found.features, axis=0)) == wanted
     assert np.bincount(found.labels) == pytest.approx([wanted / 2] * 2, abs=0.5)
 

@@ -31,6 +31,7 @@ from capemix.guarantee import Guarantee
 from capemix.ledger import Account, Ledger, Limit
 from capemix.moments import SumOf, release_moments
 from capemix.plan import MomentsPlan, Plan, make_moments_plan, make_plan, moments_from_json
+from capemix.plan.images import Images
 from capemix.plan.shares import CENTRE, CENTRES, NORMS_OF, SIZES, SPREAD, SPREADS
 from capemix.prepare.frame import Frame
 from capemix.prepare.moments import Moments, NormHistogram, Spreads, sum_contributions
@@ -538,6 +539,16 @@ def test_the_largest_plan_keeps_a_round_small() -> None:
     ).calibrate(1.0)
     largest = max(one.width * one.groups for one in plan.rounds(plan.most_rank).rounds)
     assert 8 * largest < 34e6
+    plan = make_moments_plan(
+        width=784,
+        classes=tuple(range(100)),
+        normalise=PublicMap.of_range(0, 255),
+        images=Images((28, 28), upright=True, teacher=True),
+        scheme="cape",
+        sites=SITES,
+    ).calibrate(1.0)
+    most = plan.rounds(plan.most_rank, plan.most_clusters)
+    assert 8 * max(one.width * one.groups for one in most.rounds) < 121e6
     with pytest.raises(InputError, match="at most 1000 classes"):
         make_moments_plan(width=2, classes=tuple(range(1001)), scheme="cape", sites=SITES)
 

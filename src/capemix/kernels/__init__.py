@@ -95,7 +95,7 @@ class Kernels(Protocol):
 
     def leaned(self, images: Array, by: npt.NDArray[np.float64], out: Array) -> None:
         """out[n, i, j] = images[n, i] at the place j - by[n] * (i - middle row), between columns
-        linearly, and 0 a column outside and beyond."""
+        linearly, and 0 a column outside and beyond. All of ``by`` must be finite."""
 
     def clipped(self, rows: Double, limit: float, out: Double) -> None:
         """out[i] = rows[i] * min(1, limit / norm), up to rounding; zeros if it is not finite."""

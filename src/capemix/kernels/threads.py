@@ -28,7 +28,7 @@ def in_parallel(work: Callable[[T], None], over: Iterable[T], threads: int | Non
 
 
 def cores() -> int:
-    """Those that this process may use: a container or a scheduler may leave it a few."""
+    """Those that this process may use: a scheduler may leave it a few of them."""
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1

@@ -86,8 +86,8 @@ def image_rows(taking: Taking) -> tuple[Single, Codes, Single | None]:
     most = rule.SMOOTH_A_RECORD * round(records)
     wanted = plan.samples if plan.samples is not None else rule.TEXTURES * most
     counts = apportioned(wanted, sizes)
-    textures = rule.TEXTURES if wanted > most else 1
-    rows, labels = _drawn(frame, points, found, -(-counts // textures), source)
+    own = np.maximum(apportioned(min(wanted, most), sizes), -(-counts // rule.TEXTURES))
+    rows, labels = _drawn(frame, points, found, np.minimum(counts, own), source)
     soft = _taught(taking, images, centre, records, rows, labels) if images.teacher else None
     each = [np.resize(np.flatnonzero(labels == k), count) for k, count in enumerate(counts)]
     smooth = np.concatenate(each)

@@ -111,11 +111,12 @@ class MomentsPlan:
         whole = (self.width, *(self.class_sizes or ()))
         chosen = (self.samples, self.rank, self.clusters)
         whole += tuple(number for number in chosen if number is not None)
-        if any(type(number) is not int or not 0 <= number <= MOST for number in whole):
+        odd = [number for number in whole if type(number) is not int or not 0 <= number <= MOST]
+        if odd:
             raise InputError(
                 "columns, --samples and --class-sizes",
                 f"must be whole numbers up to {MOST}",
-                value=self.width,
+                value=odd[0],
                 fix="leave out fractions",
             )
         if (self.rank is None) != (self.clusters is None):

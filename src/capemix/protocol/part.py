@@ -5,7 +5,7 @@ The whole is a `MomentsPlan`, from which a site works out itself how many rounds
 each adds up, how much noise it has and what it costs. Only what a record adds (a centre, a basis, a
 norm to clip at) depends on earlier rounds, and it can be anything that adds no more than was said.
 No plan has more than `MOST_COLUMNS` and `MOST_CLASSES`, and an image no more than `MOST_EXACT`
-pixels, so that a round's sums are 55 MB at most.
+pixels, so that a round's sums are 121 MB at most.
 """
 
 from __future__ import annotations

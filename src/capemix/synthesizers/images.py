@@ -29,12 +29,12 @@ STRENGTH: Final = (0.5, 2.5)
 to see through it."""
 
 SMOOTH_A_RECORD: Final = 2
-"""Smooth rows drawn for each record where more are not asked for: rows are free, and a second set
-of them still teaches."""
+"""Smooth rows drawn for each record, as far as so many rows are asked for: they are free, and a
+second set of them still teaches. Rows beyond have another texture."""
 
 TEXTURES: Final = 2
-"""Of a smooth row: rows alike but for their texture teach to see through it, and need no other
-label."""
+"""Of a smooth row, at most: rows alike but for their texture teach to see through it, and need no
+other label."""
 
 TRUST: Final = 0.6
 """The teacher's part of a soft label; the class that a row was drawn for has the rest."""
