@@ -105,14 +105,45 @@ def test_rows_are_clipped_to_the_same_bits_by_both_kernels(rows: np.ndarray, lim
     assert found[0].tobytes() == found[1].tobytes()
 
 
+@pytest.mark.parametrize("reach", [2.0, np.inf])
+@settings(deadline=None, max_examples=200)
+@given(rows=any_rows, shift=st.floats(-3, 3), scale=st.floats(1e-9, 1e9))
+def test_rows_are_normalised_about_a_centre_as_numpy_does_it(
+    rows: np.ndarray, shift: float, scale: float, reach: float
+) -> None:
+    width = rows.shape[1]
+    how = np.repeat([[-reach], [reach], [shift], [scale]], width, axis=1)
+    centres, which = np.arange(2.0 * width).reshape(2, width), np.arange(len(rows)) % 2
+    found = np.empty((2, *rows.shape))
+    fast.centred(rows, how, centres, which, found[0])
+    plain.centred(rows, how, centres, which, found[1])
+    with np.errstate(over="ignore"):
+        scaled = (np.clip(rows, -reach, reach) - shift) / scale
+    finite = np.isfinite(scaled).all(axis=1, keepdims=True)
+    assert np.array_equal(found[0], np.where(finite, scaled, 0.0) - centres[which])
+    assert np.array_equal(*found)
+
+
+@settings(deadline=None, max_examples=200)
+@given(any_rows, st.floats(1e-9, 1e9), st.integers(1, 32_767))
+def test_rows_are_truncated_to_the_same_integers_by_both_kernels(
+    rows: np.ndarray, scale: float, most: int
+) -> None:
+    found = np.empty((2, *rows.shape), dtype=np.int16)
+    fast.truncated(rows, scale, most, found[0])
+    plain.truncated(rows, scale, most, found[1])
+    assert np.array_equal(*found)
+    assert ((found.astype(np.int64) ** 2).sum(axis=2) <= most**2).all()
+
+
 @settings(deadline=None, max_examples=200)
 @given(any_rows, st.lists(st.sampled_from([0.0, -np.inf, 0.5, np.nan]), min_size=12, max_size=12))
 def test_the_largest_is_numpys(rows: np.ndarray, offsets: list[float]) -> None:
     added = np.array(offsets[: rows.shape[1]])
     found = np.empty((2, len(rows)), dtype=np.int64)
     with np.errstate(invalid="ignore"):
-        fast.largest(rows, added, found[0])
-        plain.largest(rows, added, found[1])
+        fast.largest(np.ascontiguousarray(rows.T), added, found[0])
+        plain.largest(rows.T, added, found[1])
         assert np.array_equal(found[0], (rows + added).argmax(axis=1))
     assert np.array_equal(*found)
 

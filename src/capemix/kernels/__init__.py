@@ -100,8 +100,24 @@ class Kernels(Protocol):
     def clipped(self, rows: Double, limit: float, out: Double) -> None:
         """out[i] = rows[i] * min(1, limit / norm), up to rounding; zeros if it is not finite."""
 
+    def centred(
+        self,
+        rows: Double,
+        how: Double,
+        centres: Double,
+        which: npt.NDArray[np.int64],
+        out: Double,
+    ) -> None:
+        """out[i] = (rows[i] moved into low to high - shift) / scale - centres[which[i]], the four
+        being the rows of ``how``. A quotient that is not finite makes all of its row's 0."""
+
+    def truncated(self, rows: Double, scale: float, most: int, out: npt.NDArray[np.int16]) -> None:
+        """out[i] = rows[i] * scale toward zero, each number ``most`` in size at most and a NaN 0;
+        zeros if its norm, in integers, is over ``most``."""
+
     def largest(self, values: Double, offsets: Double, out: npt.NDArray[np.int64]) -> None:
-        """out[i] = the first place of the largest of values[i] + offsets; a NaN counts as such."""
+        """out[i] = the first place of the largest of values[:, i] + offsets; a NaN counts as
+        such."""
 
     def moduli(self, values: Single, wavelets: Single, every: int, out: Single) -> None:
         """out[k, i, j] = absolute values of wavelet k laid over the values from row i * every and

@@ -227,17 +227,20 @@ def squared_norms(rows, out):
 def clipped(rows, limit, out):
     width = rows.shape[1]
     square = np.empty(1, dtype=np.float64)
+    most = np.empty(1, dtype=np.float64)
+    most_bits = most.view(np.int64)
+    bits = rows.view(np.int64)
     for i in range(rows.shape[0]):
         row = rows[i]
         to = out[i]
-        most = 0.0
-        finite = True
+        # Without their signs, numbers are in the order of their bits, and NaNs above infinity.
+        highest = np.int64(0)
         for k in range(width):
-            size = abs(row[k])
-            finite &= size < np.inf
-            most = size if size > most else most
+            highest = max(highest, bits[i, k] & np.int64(0x7FFFFFFFFFFFFFFF))
+        most_bits[0] = highest
+        finite = most[0] < np.inf
         # Divide by the largest entry first, so that no square overflows or vanishes.
-        unit = most if finite and most > 0.0 else 1.0
+        unit = most[0] if finite and most[0] > 0.0 else 1.0
         for k in range(width):
             to[k] = row[k] / unit if finite else 0.0
         squared_norms(out[i : i + 1], square)
@@ -247,19 +250,57 @@ def clipped(rows, limit, out):
             to[k] *= factor
 
 
+@numba.njit(nogil=True, cache=True, error_model="numpy")
+def centred(rows, how, centres, which, out):
+    low, high, shift, scale = how[0], how[1], how[2], how[3]
+    width = rows.shape[1]
+    for i in range(rows.shape[0]):
+        row = rows[i]
+        to = out[i]
+        centre = centres[which[i]]
+        finite = True
+        for k in range(width):
+            value = low[k] if row[k] < low[k] else row[k]
+            value = high[k] if value > high[k] else value
+            to[k] = (value - shift[k]) / scale[k]
+            finite &= abs(to[k]) < np.inf
+        for k in range(width):
+            to[k] = (to[k] if finite else 0.0) - centre[k]
+
+
+@numba.njit(nogil=True, cache=True)
+def truncated(rows, scale, most, out):
+    width = rows.shape[1]
+    for i in range(rows.shape[0]):
+        row = rows[i]
+        to = out[i]
+        square = np.int64(0)
+        for k in range(width):
+            value = row[k] * scale
+            value = value if value == value else 0.0
+            whole = np.int32(min(max(value, -most), most))
+            to[k] = whole
+            square += np.int64(whole) * np.int64(whole)
+        if square > most * most:
+            to[:] = 0
+
+
 @numba.njit(nogil=True, cache=True)
 def largest(values, offsets, out):
-    for i in range(values.shape[0]):
-        row = values[i]
-        place = 0
-        most = row[0] + offsets[0]
+    most = np.empty(256, dtype=np.float64)
+    for start in range(0, out.shape[0], 256):
+        place = out[start : start + 256]
+        place[:] = 0
+        for i in range(place.shape[0]):
+            most[i] = values[0, start + i] + offsets[0]
         for k in range(1, offsets.shape[0]):
-            value = row[k] + offsets[k]
-            # As numpy has it: the first NaN is larger than anything.
-            if not (value <= most) and most == most:
-                place = k
-                most = value
-        out[i] = place
+            row = values[k, start : start + 256]
+            for i in range(place.shape[0]):
+                value = row[i] + offsets[k]
+                # As numpy has it: the first NaN is larger than anything.
+                more = (not (value <= most[i])) & (most[i] == most[i])
+                place[i] = k if more else place[i]
+                most[i] = value if more else most[i]
 
 
 @numba.njit(nogil=True, cache=True, fastmath=FUSED)

@@ -157,8 +157,29 @@ def clipped(rows: Double, limit: float, out: Double) -> None:
     out *= factor[:, None]
 
 
+def centred(
+    rows: Double, how: Double, centres: Double, which: npt.NDArray[np.int64], out: Double
+) -> None:
+    low, high, shift, scale = how
+    np.clip(rows, low, high, out=out)
+    with np.errstate(over="ignore", invalid="ignore"):
+        out -= shift
+        out /= scale
+        out[~np.isfinite(out).all(axis=1)] = 0.0
+        out -= centres[which]
+
+
+def truncated(rows: Double, scale: float, most: int, out: npt.NDArray[np.int16]) -> None:
+    with np.errstate(over="ignore"):
+        units = np.trunc(rows * scale)
+    units[np.isnan(units)] = 0.0
+    whole = np.clip(units, -most, most).astype(np.int64)
+    out[:] = whole
+    out[np.einsum("ij,ij->i", whole, whole) > most**2] = 0
+
+
 def largest(values: Double, offsets: Double, out: npt.NDArray[np.int64]) -> None:
-    out[:] = (values + offsets).argmax(axis=1)
+    out[:] = (values + offsets[:, None]).argmax(axis=0)
 
 
 def moduli(values: Single, wavelets: Single, every: int, out: Single) -> None:

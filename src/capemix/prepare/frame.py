@@ -19,7 +19,7 @@ from capemix.errors import InputError
 from capemix.kernels.threads import in_parallel
 from capemix.prepare.images import upright_rows
 from capemix.prepare.remembered import key_of, remembered
-from capemix.prepare.rows import Real, normalise_rows
+from capemix.prepare.rows import Real, centred_rows, normalise_rows
 from capemix.prepare.steps import ColumnMap, PublicMap
 
 _MOST_NUMBERS: Final = 1 << 24
@@ -109,13 +109,13 @@ class Frame:
 
     def looking(
         self, features: npt.NDArray[Any], labels: Codes
-    ) -> Callable[[Codes], tuple[Real, Codes]]:
+    ) -> Callable[[Codes | slice], tuple[Real, Codes]]:
         """What gives each of some records' v, and its place."""
         seen = self.seen_rows(features)
         as_seen = self.basis is None and self.without is None
         turned = None if as_seen else self._turned_rows(features, seen, labels)
 
-        def look(some: Codes) -> tuple[Real, Codes]:
+        def look(some: Codes | slice) -> tuple[Real, Codes]:
             places = own = labels[some]
             rows = self.about(seen[some], own) if turned is None else turned[some]
             with np.errstate(over="ignore", invalid="ignore"):
@@ -168,13 +168,10 @@ class Frame:
         return remembered(features, "turned", key, made)
 
     def about(self, seen: npt.NDArray[Any], labels: Codes) -> Real:
-        if self.upright is None:
-            rows = finite_rows(normalise_rows(seen, self.normalise))
-        else:
-            rows = seen.astype(np.float64)
-        if self.centre is not None:
-            rows -= self.centre[0] if len(self.centre) == 1 else self.centre[labels]
-        return rows
+        how = self.normalise if self.upright is None else PublicMap()
+        centres = np.zeros((1, self.seen)) if self.centre is None else self.centre
+        which = np.zeros_like(labels) if len(centres) == 1 else labels
+        return centred_rows(seen, how, centres, which)
 
 
 def pieces(count: int, size: int = _CHUNK) -> list[slice]:

@@ -82,8 +82,12 @@ class Moments:
         if a0 > 0:
             parts.append(np.full((len(v), 1), a0))
         if a1 > 0:
-            parts.append(a1 * (clip_rows(v, self.clip) / self.clip))
-        _add_rows(sums, np.hstack(parts), group, self.bound, lattice)
+            mean = clip_rows(v, self.clip)
+            mean /= self.clip
+            mean *= a1
+            parts.append(mean)
+        rows = parts[0] if len(parts) == 1 else np.hstack(parts)
+        _add_rows(sums, _bounded(rows, self.bound, lattice), group)
 
     def counts(self, sums: Real) -> Real:
         """From noisy sums, groups by width: how many records each group has."""
@@ -158,7 +162,7 @@ class NormHistogram:
     def add(self, sums: npt.NDArray[Any], v: Real, group: Codes, lattice: int | None) -> None:
         norms = row_norms(v) / math.sqrt(v.shape[1])
         place = np.minimum(np.searchsorted(NORMS, norms), len(NORMS) - 1)
-        _add_rows(sums, np.eye(len(NORMS))[place], group, self.bound, lattice)
+        _add_rows(sums, _bounded(np.eye(len(NORMS)), self.bound, lattice)[place], group)
 
     def quantile(self, sums: Real, part: float) -> float:
         """The norm up to which ``part`` of the records lie, between the steps as if evenly."""
@@ -191,8 +195,9 @@ def _check_clip(clip: float, *weights: float) -> None:
 _MEMORY: Final = 1 << 28
 """Bytes of sums that are under way at once, at most."""
 
-_NUMBERS: Final = 1 << 20
-"""Held at a time while records are gone through, however many there are."""
+_FEW, _MANY = 1 << 17, 1 << 20
+"""Numbers held at a time while records are gone through, however many there are. Few stay near a
+core; but sums are gone through each time as well."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -224,28 +229,35 @@ def sum_contributions(
         return SummedRows(sums, asked.bound, lattice_norm_bound)
     frame = asked.frame
     look, kept = frame.looking(features, labels), np.flatnonzero(labels >= 0)
+    every = len(kept) == len(labels)
     lock = threading.Lock()
 
     def add(piece: slice) -> None:
-        v, place = look(kept[piece])
+        v, place = look(piece if every else kept[piece])
         some = np.zeros_like(sums)
         asked.add(some, v, place if asked.apart else np.zeros_like(place), lattice_norm_bound)
         with lock:
             np.add(sums, some, out=sums)
 
-    step = max(1, _NUMBERS // max(frame.columns, frame.places, len(NORMS)))
-    # Whole numbers add up to the same in any order, real ones in that of the records only.
-    at_once = min(cores(), max(1, _MEMORY // max(sums.nbytes, 1)))
-    in_parallel(add, pieces(len(kept), step), 1 if lattice_norm_bound is None else at_once)
+    numbers, at_once = _MANY, 1
+    if lattice_norm_bound is not None:
+        # Whole numbers add up to the same in any order, real ones in that of the records only.
+        numbers = min(max(_FEW, sums.size), _MANY)
+        at_once = min(cores(), max(1, _MEMORY // max(sums.nbytes, 1)))
+    step = max(1, numbers // max(frame.columns, frame.places, len(NORMS)))
+    in_parallel(add, pieces(len(kept), step), at_once)
     return SummedRows(sums, asked.bound, lattice_norm_bound)
 
 
-def _add_rows(
-    sums: npt.NDArray[Any], rows: Real, group: Codes, bound: float, lattice: int | None
-) -> None:
-    added: npt.NDArray[Any] = clip_rows(rows, bound)  # whatever was computed, it may be no more
-    if lattice is not None:
-        added = truncate_rows(added, l2_norm_bound=bound, lattice_norm_bound=lattice)
+def _bounded(rows: Real, bound: float, lattice: int | None) -> npt.NDArray[Any]:
+    """Whatever was computed, it may be no more."""
+    clipped = clip_rows(rows, bound)
+    if lattice is None:
+        return clipped
+    return truncate_rows(clipped, l2_norm_bound=bound, lattice_norm_bound=lattice)
+
+
+def _add_rows(sums: npt.NDArray[Any], added: npt.NDArray[Any], group: Codes) -> None:
     order = np.argsort(group, kind="stable")
     present, starts = np.unique(group[order], return_index=True)
     if len(present):

@@ -82,6 +82,23 @@ def normalise_rows(features: npt.NDArray[Any], how: Normalise) -> Real:
     return rows
 
 
+def centred_rows(
+    features: npt.NDArray[Any],
+    how: PublicMap | ColumnMap,
+    centres: Real,
+    which: npt.NDArray[np.int64],
+) -> Real:
+    """Normalised, each less its own of the centres; a row that is not finite counts as zeros."""
+    rows = np.ascontiguousarray(features, dtype=np.float64)
+    out = np.empty(rows.shape)
+    low, high = (-np.inf, np.inf) if how.low is None or how.high is None else (how.low, how.high)
+    columns = np.empty((4, rows.shape[1]))
+    for column, part in zip(columns, (low, high, how.shift, how.scale), strict=True):
+        column[:] = part
+    kernels.active().centred(rows, columns, np.ascontiguousarray(centres), which, out)
+    return out
+
+
 def _floats(values: float | tuple[float, ...]) -> Real:
     """Whole numbers too, however long."""
     return np.asarray(values, dtype=np.float64)
@@ -117,13 +134,11 @@ def truncate_rows(
 ) -> npt.NDArray[np.int16]:
     """Toward zero onto the lattice, so the norm cannot grow; then checked in integers."""
     scale = lattice_norm_bound / l2_norm_bound
-    with np.errstate(over="ignore"):
-        units = np.trunc(rows * scale)
-    np.clip(units, -lattice_norm_bound, lattice_norm_bound, out=units)
-    whole = units.astype(np.int64)
-    too_long = np.einsum("ij,ij->i", whole, whole) > lattice_norm_bound**2
-    whole[too_long] = 0  # unreachable for clipped rows; a row over its bound must not count
-    return whole.astype(np.int16)
+    whole = np.empty(rows.shape, dtype=np.int16)
+    # Too long is unreachable for clipped rows; a row over its bound must not count.
+    rows = np.ascontiguousarray(rows, dtype=np.float64)
+    kernels.active().truncated(rows, scale, lattice_norm_bound, whole)
+    return whole
 
 
 def prepare_rows(

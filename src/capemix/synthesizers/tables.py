@@ -54,13 +54,13 @@ def frequencies(noisy: Real) -> Real:
 def picked(deviations: Real, wanted: Real) -> npt.NDArray[np.int64]:
     """One category, by its place, for each row of a block's deviations about its centre; each as
     often as ``wanted`` says, and one that is wanted never, never."""
-    z = deviations / np.sqrt(np.maximum(wanted, _FLOOR))
+    z = np.divide(deviations.T, np.sqrt(np.maximum(wanted, _FLOOR))[:, None], order="C")
     offsets = np.where(wanted > 0, 0.0, -np.inf)
-    largest, place = kernels.active().largest, np.empty(len(z), dtype=np.int64)
-    some = z[:_ROWS]
+    largest, place = kernels.active().largest, np.empty(len(deviations), dtype=np.int64)
+    some, tried = np.ascontiguousarray(z[:, :_ROWS]), place[:_ROWS]
     for step in range(_STEPS):
-        largest(some, offsets, place[: len(some)])
-        found = np.bincount(place[: len(some)], minlength=len(wanted)) / len(some)
+        largest(some, offsets, tried)
+        found = np.bincount(tried, minlength=len(wanted)) / len(tried)
         pace = 0.5 if step < _STEPS // 2 else 0.15
         offsets += pace * (np.log(wanted + _FLOOR) - np.log(found + _FLOOR))
     largest(z, offsets, place)
