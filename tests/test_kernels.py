@@ -136,6 +136,18 @@ def test_rows_are_truncated_to_the_same_integers_by_both_kernels(
     assert ((found.astype(np.int64) ** 2).sum(axis=2) <= most**2).all()
 
 
+@pytest.mark.parametrize("module", [fast, plain])
+def test_rows_add_up_by_group(module: Any) -> None:
+    random = np.random.default_rng(3)
+    rows = random.integers(-32_767, 32_768, size=(500, 9)).astype(np.int16)
+    group = random.integers(4, size=500)
+    sums = np.ones((5, 9), dtype=np.int64)
+    module.add_by_group(rows, group, sums)
+    assert np.array_equal(
+        sums, [1 + rows[group == g].sum(axis=0, dtype=np.int64) for g in range(5)]
+    )
+
+
 @settings(deadline=None, max_examples=200)
 @given(any_rows, st.lists(st.sampled_from([0.0, -np.inf, 0.5, np.nan]), min_size=12, max_size=12))
 def test_the_largest_is_numpys(rows: np.ndarray, offsets: list[float]) -> None:

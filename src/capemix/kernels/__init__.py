@@ -115,6 +115,14 @@ class Kernels(Protocol):
         """out[i] = rows[i] * scale toward zero, each number ``most`` in size at most and a NaN 0;
         zeros if its norm, in integers, is over ``most``."""
 
+    def add_by_group(
+        self,
+        rows: npt.NDArray[np.int16],
+        group: npt.NDArray[np.int64],
+        sums: npt.NDArray[np.int64],
+    ) -> None:
+        """sums[group[i]] += rows[i] for every i."""
+
     def largest(self, values: Double, offsets: Double, out: npt.NDArray[np.int64]) -> None:
         """out[i] = the first place of the largest of values[:, i] + offsets; a NaN counts as
         such."""

@@ -286,6 +286,15 @@ def truncated(rows, scale, most, out):
 
 
 @numba.njit(nogil=True, cache=True)
+def add_by_group(rows, group, sums):
+    for i in range(rows.shape[0]):
+        row = rows[i]
+        to = sums[group[i]]
+        for k in range(rows.shape[1]):
+            to[k] += row[k]
+
+
+@numba.njit(nogil=True, cache=True)
 def largest(values, offsets, out):
     most = np.empty(256, dtype=np.float64)
     for start in range(0, out.shape[0], 256):

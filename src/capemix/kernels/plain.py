@@ -178,6 +178,12 @@ def truncated(rows: Double, scale: float, most: int, out: npt.NDArray[np.int16])
     out[np.einsum("ij,ij->i", whole, whole) > most**2] = 0
 
 
+def add_by_group(
+    rows: npt.NDArray[np.int16], group: npt.NDArray[np.int64], sums: npt.NDArray[np.int64]
+) -> None:
+    np.add.at(sums, group, rows)
+
+
 def largest(values: Double, offsets: Double, out: npt.NDArray[np.int64]) -> None:
     out[:] = (values + offsets[:, None]).argmax(axis=0)
 

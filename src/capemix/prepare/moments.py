@@ -20,6 +20,7 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
+from capemix import kernels
 from capemix.errors import InputError
 from capemix.kernels.threads import cores, in_parallel
 from capemix.prepare.frame import (
@@ -258,10 +259,13 @@ def _bounded(rows: Real, bound: float, lattice: int | None) -> npt.NDArray[Any]:
 
 
 def _add_rows(sums: npt.NDArray[Any], added: npt.NDArray[Any], group: Codes) -> None:
+    if sums.dtype == np.int64:
+        kernels.active().add_by_group(added, group, sums)
+        return
     order = np.argsort(group, kind="stable")
     present, starts = np.unique(group[order], return_index=True)
     if len(present):
-        sums[present] += np.add.reduceat(added[order], starts, axis=0, dtype=sums.dtype)
+        sums[present] += np.add.reduceat(added[order], starts, axis=0)
 
 
 # -- as messages carry it -----------------------------------------------------------------------
