@@ -587,7 +587,8 @@ def test_images_that_no_message_has_room_for_are_refused_before_any_round(
         d = side**2 + 1
         frame = Frame(
             WAY, side**2, classes, centre=np.full((classes, d), 0.1), upright=(side, side),
-            basis=np.full((d, plan.images.textured), 0.1), without=np.full((d, 65), 0.1),
+            basis=np.full((d, plan.images.textured), 0.1),
+            without=np.full((d, plan.most_rank + 1), 0.1),
         )  # fmt: skip
         said = canonical(
             {"plan": contribution_as_json(NormHistogram(frame)), "names": ["pixel_10_10"] * d}

@@ -1,8 +1,9 @@
 """Accuracy of models trained on images from moments: ``python -m capemix.experiments.images``.
 
 Every release goes through the whole pipeline with its full budget paid, class sizes included; the
-paper's CNN is trained on it, by its soft labels and by its hard ones. ``--validate`` keeps the last
-10,000 training rows apart and tests on them: nothing is chosen on test rows.
+paper's CNN is trained on it, by its soft labels, and for the main table by its hard ones too.
+``--validate`` keeps the last 10,000 training rows apart and tests on them: nothing is chosen on
+test rows.
 """
 
 from __future__ import annotations
@@ -252,7 +253,7 @@ def _on_own_cores(places: Any) -> None:
 
 
 def _alike(waiting: list[Made]) -> list[Made]:
-    """Up to `TOGETHER` releases of about as many rows, those of the first among them."""
+    """Up to `TOGETHER` releases, of about as many rows as the first."""
     return [made for made in waiting if 0.98 < made.rows / waiting[0].rows < 1.02][:TOGETHER]
 
 
@@ -267,10 +268,10 @@ def _trained(group: list[Made], device: str) -> list[tuple[float, float]]:
     on = device_named(device)
     count = min(made.rows for made in group)
     images, labels, seeds, places = [], [], [], []
-    for place, (cell, path, *_) in enumerate(group):
-        chosen = torch.randperm(
-            group[place].rows, generator=torch.Generator().manual_seed(cell.seed)
-        )[:count]
+    for place, made in enumerate(group):
+        cell, path = made.cell, made.path
+        seeded = torch.Generator().manual_seed(cell.seed)
+        chosen = torch.randperm(made.rows, generator=seeded)[:count]
         pixels = torch.from_numpy(np.load(f"{path}-rows.npy"))[chosen].to(on) / 255.0
         hard = torch.nn.functional.one_hot(torch.from_numpy(np.load(f"{path}-labels.npy")), 10)
         soft = Path(f"{path}-soft.npy")
