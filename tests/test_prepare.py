@@ -101,6 +101,20 @@ def test_truncation_is_toward_zero() -> None:
     assert units.tolist() == [[5, -5]]
 
 
+@pytest.mark.parametrize("lattice", [1, 32, 101, 32_767])
+@pytest.mark.parametrize("bound", [1.0, 0.3, 7.7])
+def test_a_record_of_exactly_the_bound_adds_all_of_it(lattice: int, bound: float) -> None:
+    one_hot = clip_rows(np.array([[0.0, bound, 0.0]]), bound)
+    units = truncate_rows(one_hot, l2_norm_bound=bound, lattice_norm_bound=lattice)
+    assert units.tolist() == [[0, lattice, 0]]
+
+
+def test_a_number_short_of_a_whole_one_by_more_than_rounding_is_truncated() -> None:
+    rows = np.array([[1.0 - 1e-9, 0.0]])
+    units = truncate_rows(rows, l2_norm_bound=1.0, lattice_norm_bound=32)
+    assert units.tolist() == [[31, 0]]
+
+
 def test_the_public_map_goes_there_and_back_inside_its_range() -> None:
     how = PublicMap.of_range(0, 16)
     rows = np.array([[0.0, 8.0, 16.0, 40.0, -3.0]])

@@ -132,8 +132,13 @@ def clip_rows(rows: Real, bound: float) -> Real:
 def truncate_rows(
     rows: Real, *, l2_norm_bound: float, lattice_norm_bound: int
 ) -> npt.NDArray[np.int16]:
-    """Toward zero onto the lattice, so the norm cannot grow; then checked in integers."""
-    scale = lattice_norm_bound / l2_norm_bound
+    """Toward zero onto the lattice, so the norm cannot grow; then checked in integers.
+
+    A number that clipping or rounding left just under a whole one counts as that, so that a record
+    of exactly the bound adds all of it. No norm passes the bound by it: the square of one is whole,
+    and less than bound^2 (1 + 2e-10) + 1e-9 < bound^2 + 1 for 16 bits.
+    """
+    scale = lattice_norm_bound / l2_norm_bound * (1.0 + 1e-10)
     whole = np.empty(rows.shape, dtype=np.int16)
     # Too long is unreachable for clipped rows; a row over its bound must not count.
     rows = np.ascontiguousarray(rows, dtype=np.float64)
