@@ -11,7 +11,7 @@ from capemix.plan.moments import MomentsPlan
 from capemix.plan.shares import AGAIN, CENTRE, CENTRES, SPREAD, SPREADS
 from capemix.prepare.moments import Spreads
 from capemix.prepare.rows import denormalise_rows, normalise_rows
-from capemix.randomness.gaussian import add_gaussian
+from capemix.randomness.gaussian import draw_normals
 from capemix.randomness.source import Source
 from capemix.synthesizers.moments import (
     CLIPPED_AT,
@@ -92,8 +92,8 @@ def drawn_rows(
     together, done = np.empty((counts.sum(), plan.width)), 0
     for k, count in enumerate(counts.tolist()):
         # Enough to match centre and variances after clamping, though fewer may be kept.
-        normals = np.zeros((max(count, 2_000), plan.width))
-        add_gaussian(normals.reshape(-1), 1.0, source.stream("normals", k))
+        normals = np.empty((max(count, 2_000), plan.width), dtype=np.float32)
+        draw_normals(normals.reshape(-1), source.stream("normals", k))
         centre, spread = found.centres[k], found.spreads[k]
         made = (
             clamped_rows(centre, spread, normals, low, high)
