@@ -221,7 +221,12 @@ def run(
             while jobs or waiting:
                 within = max(0.0, until - time.monotonic())
                 ended, _ = wait(jobs, within, return_when=FIRST_COMPLETED)
-                waiting += [Made(jobs.pop(job), *job.result()) for job in ended]
+                for job in ended:
+                    cell = jobs.pop(job)
+                    if problem := job.exception():  # the others go on; it stays to be made
+                        print(f"failed: {cell}: {problem!r}", flush=True)
+                    else:
+                        waiting.append(Made(cell, *job.result()))
                 if jobs and not ended:
                     print("out of time", flush=True)
                     jobs = {}
@@ -262,45 +267,64 @@ def _trained(group: list[Made], device: str) -> list[tuple[float, float]]:
     hard ones. Of each release as many rows are trained on as the smallest has, at random."""
     import torch
 
-    from capemix.data import load_dataset
     from capemix.evaluate.many import Training, device_named, predict, train_many
 
     on = device_named(device)
     count = min(made.rows for made in group)
-    images, labels, seeds, places = [], [], [], []
-    for place, made in enumerate(group):
-        cell, path = made.cell, made.path
-        seeded = torch.Generator().manual_seed(cell.seed)
-        chosen = torch.randperm(made.rows, generator=seeded)[:count]
-        pixels = torch.from_numpy(np.load(f"{path}-rows.npy"))[chosen].to(on) / 255.0
-        hard = torch.nn.functional.one_hot(torch.from_numpy(np.load(f"{path}-labels.npy")), 10)
-        soft = Path(f"{path}-soft.npy")
-        kinds = [torch.from_numpy(np.load(soft)) if soft.exists() else hard.float()]
-        if cell in main_cells(cell.seed + 1) or cell.tested_on == "validation":
-            kinds.append(hard.float())
+    images, labels, seeds, unseen, truth = [], [], [], [], []
+    for made in group:
+        pixels, kinds = _left_rows(made, count)
+        test, right = _unseen(made.cell)
         for kind in kinds:
-            images.append(pixels)
-            labels.append(kind[chosen].to(on))
-            seeds.append(cell.seed)
-            places.append(place)
-        for file in Path(path).parent.glob(f"{Path(path).name}-*.npy"):
-            file.unlink()
+            images.append(pixels.to(on) / 255.0)
+            labels.append(kind.to(on))
+            seeds.append(made.cell.seed)
+            unseen.append(test.to(on).float() / 255.0)
+            truth.append(right)
     training = Training(epochs=20, learning_rate=1e-3)
     models = train_many(torch.stack(images), torch.stack(labels), seeds, training)
-    unseen, truth = [], []
-    for place in places:
-        train, test = load_dataset(group[place].cell.dataset)
-        if group[place].cell.tested_on == "validation":
-            test = train.take(np.arange(len(train)) >= len(train) - VALIDATION)
-        unseen.append(torch.from_numpy(test.features).to(on).float() / 255.0)
-        truth.append(torch.from_numpy(test.labels))
     said = predict(models, torch.stack(unseen)).cpu()
-    right = ((said == torch.stack(truth)).float().mean(1) * 100.0).tolist()
-    found: list[tuple[float, float]] = []
-    for place in range(len(group)):
-        own = [round(one, 2) for one, of in zip(right, places, strict=True) if of == place]
-        found.append((own[0], own[1] if len(own) > 1 else math.nan))
-    return found
+    scores = iter(((said == torch.stack(truth)).float().mean(1) * 100.0).tolist())
+    return [
+        (round(next(scores), 2), round(next(scores), 2) if _by_hard_too(made.cell) else math.nan)
+        for made in group
+    ]
+
+
+def _by_hard_too(cell: Cell) -> bool:
+    return cell in main_cells(cell.seed + 1) or cell.tested_on == "validation"
+
+
+def _left_rows(made: Made, count: int) -> tuple[Any, list[Any]]:
+    """``count`` of a release's rows at random, and their labels of each kind; what `released` left
+    is deleted."""
+    import torch
+
+    path = made.path
+    chosen = torch.randperm(made.rows, generator=torch.Generator().manual_seed(made.cell.seed))
+    chosen = chosen[:count]
+    pixels = torch.from_numpy(np.load(f"{path}-rows.npy"))[chosen]
+    labels = torch.from_numpy(np.load(f"{path}-labels.npy"))
+    hard = torch.nn.functional.one_hot(labels, 10)[chosen].float()
+    soft = Path(f"{path}-soft.npy")
+    kinds = [torch.from_numpy(np.load(soft))[chosen] if soft.exists() else hard]
+    if _by_hard_too(made.cell):
+        kinds.append(hard)
+    for file in Path(path).parent.glob(f"{Path(path).name}-*.npy"):
+        file.unlink()
+    return pixels, kinds
+
+
+def _unseen(cell: Cell) -> tuple[Any, Any]:
+    """The rows that a cell is tested on, and their labels."""
+    import torch
+
+    from capemix.data import load_dataset
+
+    train, test = load_dataset(cell.dataset)
+    if cell.tested_on == "validation":
+        test = train.take(np.arange(len(train)) >= len(train) - VALIDATION)
+    return torch.from_numpy(test.features), torch.from_numpy(test.labels)
 
 
 def _read(results: Path) -> dict[Cell, dict[str, str]]:
