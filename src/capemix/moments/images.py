@@ -37,6 +37,7 @@ from capemix.synthesizers.moments import (
     apportioned,
     cleaned_spread,
     shrunk_centres,
+    strengths,
     wigner_edge,
 )
 
@@ -103,7 +104,7 @@ def _directions(taking: Taking, images: Images, centres: Real, records: float) -
     asked = Spreads(frame, taking.clip(SPREAD, frame, CLIPPED_AT), apart=False)
     spread, deviation = taking.second(SPREAD, asked)
     edge = wigner_edge(deviation / records, images.smooth)
-    variances, turned = cleaned_spread(spread[0] / records, edge)
+    variances, turned, _ = cleaned_spread(spread[0] / records, edge)
     rank = taking.plan.rank or 1
     basis, variances = smooth @ turned[:, -rank:], variances[-rank:]
     if images.upright:
@@ -250,13 +251,11 @@ def _finished(
 ) -> Single:
     """The ``smooth`` ones of the rows with texture, leaning again, in the data's own units."""
     blank, full = frame.shades
-    least, most = rule.STRENGTH
     deep = texture.root.shape[1]
     root = texture.root.T.astype(np.float32)
     white = np.sqrt(texture.white).astype(np.float32)
     out = np.empty((len(smooth), frame.columns), dtype=np.float32)
-    uniform = source.stream("strength").words(len(smooth)).astype(np.float64) * 2.0**-64
-    strength = (least + (most - least) * uniform).astype(np.float32)
+    strength = strengths(source.stream("strength").words(len(smooth)))
     keys = {piece.start: source.stream("texture", piece.start) for piece in pieces(len(smooth))}
 
     def fill(piece: slice) -> None:

@@ -16,6 +16,7 @@ from capemix.randomness.source import Source
 from capemix.synthesizers.moments import (
     CLIPPED_AT,
     ClassGaussians,
+    Floats,
     apportioned,
     averaged,
     clamped,
@@ -23,6 +24,8 @@ from capemix.synthesizers.moments import (
     cleaned_spread,
     own_spread,
     shrunk_centres,
+    strengths,
+    texture_of,
     tuned_rank,
     turned,
     wigner_edge,
@@ -43,12 +46,15 @@ def taken_moments(taking: Taking) -> ClassGaussians:
     asked = Spreads(within, taking.clip(SPREAD, within, CLIPPED_AT), apart=False)
     spread, deviation = taking.second(SPREAD, asked)
     edge = wigner_edge(deviation / records, plan.width)
-    variances, directions = cleaned_spread(spread[0] / records, edge)
+    variances, directions, flat = cleaned_spread(spread[0] / records, edge)
+    texture = texture_of(variances, directions, flat)
+    for block in plan.table.blocks if plan.table is not None else ():
+        texture[block] = 0.0
     spreads = np.repeat(((directions * variances) @ directions.T)[None], len(sizes), axis=0)
     if rank:
         basis, scale = directions[:, -rank:], variances[-rank:] ** -0.5
         spreads += _own_spreads(taking, centres, sizes, basis, scale)
-    return ClassGaussians(sizes, centres, spreads)
+    return ClassGaussians(sizes, centres, spreads, texture)
 
 
 def _class_centres(taking: Taking, centre: Real, sizes: Real) -> Real:
@@ -84,11 +90,17 @@ def _own_spreads(taking: Taking, centres: Real, sizes: Real, basis: Real, scale:
 def drawn_rows(
     plan: MomentsPlan, found: ClassGaussians, source: Source
 ) -> tuple[Real, npt.NDArray[np.int64]]:
-    """Rows in the data's own units, with their labels: post-processing."""
-    total = float(found.sizes.sum())
-    wanted = plan.samples if plan.samples is not None else round(total)
+    """Rows in the data's own units, with their labels: post-processing.
+
+    Those beyond one a record have texture. It widens columns, and where columns have few values of
+    their own it hides them; but trees that learn from many rows otherwise trust small differences
+    that noise made.
+    """
+    records = round(float(found.sizes.sum()))
+    wanted = plan.samples if plan.samples is not None else records
     low, high = _range(plan)
     counts = apportioned(wanted, found.sizes)
+    plain = np.minimum(counts, apportioned(min(wanted, records), found.sizes))
     together, done = np.empty((counts.sum(), plan.width)), 0
     for k, count in enumerate(counts.tolist()):
         # Enough to match centre and variances after clamping, though fewer may be kept.
@@ -101,6 +113,8 @@ def drawn_rows(
             else table_rows(plan.table, centre, spread, normals)
         )
         together[done : done + count] = made[:count]
+        beyond = together[done + plain[k] : done + count]
+        _add_texture(beyond, found.texture, low, high, source, k)
         done += count
     denormalise_rows(together, plan.normalise)
     if plan.table is not None:
@@ -108,7 +122,21 @@ def drawn_rows(
     return together, np.repeat(np.arange(len(counts)), counts)
 
 
-def table_rows(table: Table, centre: Real, spread: Real, normals: Real) -> Real:
+def _add_texture(
+    rows: Real, texture: Real, low: Real | float, high: Real | float, source: Source, k: int
+) -> None:
+    """Of a strength of each row's own, within the range; in place."""
+    columns = np.flatnonzero(texture)
+    if not rows.size or not columns.size:
+        return
+    normals = np.empty((len(rows), len(columns)), dtype=np.float32)
+    draw_normals(normals.reshape(-1), source.stream("texture", k))
+    normals *= strengths(source.stream("strength", k).words(len(rows)))[:, None]
+    low, high = (np.broadcast_to(end, len(texture))[columns] for end in (low, high))
+    rows[:, columns] = np.clip(rows[:, columns] + normals * texture[columns], low, high)
+
+
+def table_rows(table: Table, centre: Real, spread: Real, normals: Floats) -> Real:
     """Rows of one class of a coded table, in normalised units: numbers clamped to [-1, 1], in every
     block one category."""
     rows = turned(spread, normals)

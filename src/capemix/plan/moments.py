@@ -265,9 +265,8 @@ class MomentsPlan:
             reads, width, groups = of[name]
             if name not in WITHOUT_NORMS:
                 norms = NORMS_OF.format(name)
-                rounds.append(
-                    Round(norms, "each record's norm", len(NORMS), 1.0, share * NORM_SHARE)
-                )
+                own = share * NORM_SHARE
+                rounds.append(Round(norms, "each record's norm", 1, 1.0, own, len(NORMS)))
                 share *= 1.0 - NORM_SHARE
             rounds.append(Round(name, reads, width, 1.0, share, groups, TIMES.get(name, 1)))
         return rounds

@@ -151,23 +151,25 @@ class Spreads:
 
 @dataclass(frozen=True, eq=False)
 class NormHistogram:
-    """A 1 at the least of `NORMS`, times the root of the directions, that a record's vector does
-    not exceed: what a norm to clip at is chosen by."""
+    """A 1 in the group of the least of `NORMS`, times the root of the directions, that a record's
+    vector does not exceed: what a norm to clip at is chosen by. Not one vector of them all, whose
+    lattice would be finer than counts need, and its noise tables long."""
 
     frame: Frame
-    groups: int = field(default=1, init=False)
-    width: int = field(default=len(NORMS), init=False)
+    groups: int = field(default=len(NORMS), init=False)
+    width: int = field(default=1, init=False)
     bound: float = field(default=1.0, init=False)
     apart: bool = field(default=False, init=False)
 
-    def add(self, sums: npt.NDArray[Any], v: Real, group: Codes, lattice: int | None) -> None:
+    def add(self, sums: npt.NDArray[Any], v: Real, _group: Codes, lattice: int | None) -> None:
         norms = row_norms(v) / math.sqrt(v.shape[1])
         place = np.minimum(np.searchsorted(NORMS, norms), len(NORMS) - 1)
-        _add_rows(sums, _bounded(np.eye(len(NORMS)), self.bound, lattice)[place], group)
+        one = _bounded(np.ones((1, 1)), self.bound, lattice)
+        _add_rows(sums, np.repeat(one, len(place), axis=0), place)
 
     def quantile(self, sums: Real, part: float) -> float:
         """The norm up to which ``part`` of the records lie, between the steps as if evenly."""
-        counts = np.maximum(sums[0], 0.0)
+        counts = np.maximum(sums[:, 0], 0.0)
         upto = np.cumsum(counts)
         if upto[-1] <= 0:
             return math.sqrt(self.frame.directions)

@@ -12,15 +12,20 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
 
 Real = npt.NDArray[np.float64]
+Floats = npt.NDArray[np.floating[Any]]
 
 CLIPPED_AT: Final = 0.5
 """Rows are clipped at the median of their norms: half of them lose length, and noise halves."""
+
+STRENGTH: Final = (0.5, 2.5)
+"""Of a row's texture, in deviations: each has its own, so that a model trained on the rows learns
+to see through it."""
 
 _LEAST: Final = 1e-4
 """Of a variance, in units of the normalised range."""
@@ -28,11 +33,13 @@ _LEAST: Final = 1e-4
 
 @dataclass(frozen=True, eq=False)
 class ClassGaussians:
-    """What is drawn from, in normalised units: for each class its size, centre and spread."""
+    """What is drawn from, in normalised units: for each class its size, centre and spread; for each
+    column the deviation of its texture, or 0."""
 
     sizes: Real
     centres: Real
     spreads: Real
+    texture: Real
 
     def __repr__(self) -> str:
         return f"ClassGaussians(classes={len(self.sizes)}, columns={self.centres.shape[1]})"
@@ -87,15 +94,29 @@ def wigner_edge(deviation: float, size: int) -> float:
     return deviation * math.sqrt(2.0 * size)
 
 
-def cleaned_spread(spread: Real, edge: float) -> tuple[Real, Real]:
-    """Variances and directions of a noisy covariance: what exceeds the noise's edge freed of what
+def cleaned_spread(spread: Real, edge: float) -> tuple[Real, Real, int]:
+    """Variances and directions of a noisy covariance, ascending, and how many of them, from the
+    first, do not stand out of the noise: what exceeds the noise's edge freed of what
     noise adds to it, (w + sqrt(w^2 - edge^2)) / 2 (Benaych-Georges, Nadakuditi 2011); the rest of
-    the trace spread evenly over the rest of the directions. Ascending."""
+    the trace spread evenly over the rest of the directions."""
     found, directions = np.linalg.eigh(spread)
     clear = found > edge
     freed = np.where(clear, (found + np.sqrt(np.maximum(found**2 - edge**2, 0.0))) / 2, 0.0)
-    rest = max(float(np.trace(spread)) - float(freed.sum()), 0.0) / max(1, int((~clear).sum()))
-    return np.maximum(np.where(clear, freed, rest), _LEAST), directions
+    flat = int((~clear).sum())
+    rest = max(float(np.trace(spread)) - float(freed.sum()), 0.0) / max(1, flat)
+    return np.maximum(np.where(clear, freed, rest), _LEAST), directions, flat
+
+
+def texture_of(variances: Real, directions: Real, flat: int) -> Real:
+    """Each column's deviation in the first ``flat`` of the directions: of that part only the size
+    is known, not which columns go together in it."""
+    return np.asarray(np.sqrt((directions[:, :flat] ** 2) @ variances[:flat]))
+
+
+def strengths(words: npt.NDArray[np.uint64]) -> npt.NDArray[np.float32]:
+    """A row's each, even over `STRENGTH`, from random words."""
+    least, most = STRENGTH
+    return (least + (most - least) * (words.astype(np.float64) * 2.0**-64)).astype(np.float32)
 
 
 def own_spread(spread: Real, edge: float) -> Real:
@@ -106,14 +127,15 @@ def own_spread(spread: Real, edge: float) -> Real:
     return np.asarray((directions * np.maximum(1.0 + kept, 0.1)) @ directions.T)
 
 
-def turned(spread: Real, normals: Real) -> Real:
+def turned(spread: Real, normals: Floats) -> Real:
     """``normals`` with covariance ``spread``: deviations about a centre."""
     found, directions = np.linalg.eigh(spread)
-    return np.asarray(normals @ (directions * np.sqrt(np.maximum(found, 0.0))).T)
+    root = (directions * np.sqrt(np.maximum(found, 0.0))).T
+    return np.asarray(normals @ root.astype(normals.dtype), dtype=np.float64)
 
 
 def clamped_rows(
-    centre: Real, spread: Real, normals: Real, low: Real | float, high: Real | float
+    centre: Real, spread: Real, normals: Floats, low: Real | float, high: Real | float
 ) -> Real:
     """Rows of one class: ``normals`` turned to ``spread``, moved and stretched so that after being
     clamped to the range they still have the centre and the variances asked for."""
