@@ -27,6 +27,7 @@ from capemix.evaluate import train_and_test
 from capemix.federation import Federation, Scheme
 from capemix.ledger import Ledger
 from capemix.ledger.filter import Limit
+from capemix.moments import drawn_rows
 from capemix.moments.taking import Taking
 from capemix.plan import MomentsPlan, plan_from_json
 from capemix.plan.moments import MOST_RANK
@@ -57,6 +58,7 @@ from capemix.synthesizers.moments import (
     cleaned_spread,
     own_spread,
     shrunk_centres,
+    texture_of,
     tuned_rank,
     wigner_edge,
 )
@@ -413,6 +415,42 @@ def test_directions_that_stand_out_keep_their_variance_and_noise_is_evened_out()
     assert raw[0] < 0 < found[0]
 
 
+def test_texture_is_the_part_of_a_column_that_no_clear_direction_has() -> None:
+    turn = np.linalg.qr(np.random.default_rng(3).normal(size=(5, 5)))[0]
+    variances = np.array([0.1, 0.1, 0.1, 2.0, 3.0])
+    whole = np.diag((turn * variances) @ turn.T)
+    clear = np.diag((turn[:, 3:] * variances[3:]) @ turn[:, 3:].T)
+    assert texture_of(variances, turn, 3) ** 2 == pytest.approx(whole - clear)
+    assert texture_of(variances, turn, 5) ** 2 == pytest.approx(whole)
+    assert (texture_of(variances, turn, 0) == 0).all()
+
+
+def test_texture_has_a_strength_of_each_rows_own() -> None:
+    """A fourth moment tells it from texture of one strength for all, of the same variance."""
+    spread = 1e-4 * np.eye(4)[None]
+    sizes, centres, texture = np.array([10.0]), np.zeros((1, 4)), np.array([0.5, 1.0, 2.0, 0.0])
+    plan = replace(
+        a_plan(LabeledRows(np.zeros((1, 4)), np.zeros(1, dtype=np.int64), (0,), ("a",) * 4, "y")),
+        normalise=PublicMap(),
+        samples=100_010,
+    )
+    one, other = (
+        drawn_rows(plan, ClassGaussians(sizes, centres, spread, each), SeededSource(1))[0][10:]
+        for each in (texture, np.zeros(4))
+    )
+    added = one - other
+    assert (added[:, 3] == 0).all()
+    unit = added[:, :3] / texture[:3]
+    even = np.random.default_rng(2).uniform(0.5, 2.5, len(unit)).astype(np.float32)
+    normal = np.random.default_rng(3).normal(size=len(unit))
+    for column in unit.T:
+        assert stats.ks_2samp(column, even * normal).pvalue > 1e-4
+        assert stats.ks_2samp(column, np.sqrt(31 / 12) * normal).pvalue < 1e-9
+    # The same strength for all columns of a row, and no sign in common.
+    assert np.corrcoef(np.abs(unit.T))[0, 1] > 0.1
+    assert abs(np.corrcoef(unit.T)[0, 1]) < 0.02
+
+
 def test_a_class_of_nothing_but_noise_has_everybodys_spread() -> None:
     edge = wigner_edge(0.05, 40)
     noise = wigner(40, 0.05, 2)
@@ -626,6 +664,27 @@ def test_a_table_of_unknown_range_pays_for_it() -> None:
     rows, labels = made.sample()
     first = [rows[labels == k][:, 0].mean() for k in (0, 1)]
     assert 100 < first[1] - first[0] < 300
+
+
+@pytest.mark.parametrize("asked", [{"samples": 10**12}, {"samples": 1000, "redraw": 10**12}])
+def test_more_rows_than_the_memory_holds_are_refused_before_anything_is_charged(
+    tmp_path: Path, asked: dict[str, int]
+) -> None:
+    train, _ = digits()
+    ledger = Ledger.open(tmp_path / "ledger.db")
+    ledger.lineage("digits").set_limit(Limit(1.0, 2e-5))
+    with pytest.raises(InputError, match="than the machine's memory holds"):
+        release_of(
+            train,
+            epsilon=0.5,
+            source=SystemSource(),
+            synthesizer="mixing" if "redraw" in asked else "moments",
+            ledger=ledger,
+            lineage="digits",
+            normalise="paid",
+            **asked,
+        )
+    assert ledger.lineage("digits").account().used == 0.0
 
 
 def test_a_release_is_charged_before_anything_is_drawn(

@@ -25,10 +25,14 @@ from capemix.data.schema import Category, Number
 from capemix.errors import InputError
 from capemix.experiments import peer_marginals, tables
 from capemix.experiments.results import whole_lines
-from capemix.plan.moments import moments_from_json
+from capemix.federation import Federation, Scheme
+from capemix.moments import drawn_rows
+from capemix.plan.moments import MomentsPlan, moments_from_json
 from capemix.prepare.rows import normalise_rows
+from capemix.queries import Relation
 from capemix.randomness.source import SeededSource
 from capemix.release import read_release
+from capemix.synthesizers.moments import ClassGaussians
 from capemix.synthesizers.tables import frequencies, map_of, picked
 from conftest import Capemix
 
@@ -262,6 +266,47 @@ def test_a_release_has_the_tables_types_ranges_and_categories(
     assert scored.code == 0, scored.err
     assert scored.json["ratio"] > 0.95
     assert read_release(out).rows.table == PEOPLE
+
+
+def drawn_people(samples: int | None, texture: float) -> Real:
+    """1,000 records of each class, in the table's own units, blocks without texture."""
+    how = map_of(PEOPLE)
+    plan = MomentsPlan(
+        width=PEOPLE.width,
+        classes=("high", "low"),
+        normalise=how,
+        federation=Federation(Scheme.CENTRAL),
+        relation=Relation.ADD_REMOVE,
+        delta=1e-5,
+        samples=samples,
+        table=PEOPLE,
+    )
+    deviations = np.full(PEOPLE.width, texture)
+    for block in PEOPLE.blocks:
+        deviations[block] = 0.0
+    centres = np.full((2, PEOPLE.width), 0.25)
+    spreads = np.repeat(0.04 * np.eye(PEOPLE.width)[None], 2, axis=0)
+    found = ClassGaussians(np.full(2, 1000.0), centres, spreads, deviations)
+    return drawn_rows(plan, found, SeededSource(5))[0]
+
+
+def test_rows_up_to_one_a_record_are_without_texture_and_those_beyond_have_it() -> None:
+    assert np.array_equal(drawn_people(None, 0.3), drawn_people(None, 0.0))
+    assert np.array_equal(drawn_people(900, 0.3), drawn_people(900, 0.0))
+    plain, found = drawn_people(8000, 0.0), drawn_people(8000, 0.3)
+    numbers = np.ones(PEOPLE.width, dtype=bool)
+    for block in PEOPLE.blocks:
+        numbers[block] = False
+    assert np.array_equal(found[:, ~numbers], plain[:, ~numbers])
+    for start in (0, 4000):
+        assert np.array_equal(found[start : start + 1000], plain[start : start + 1000])
+        beyond = slice(start + 1000, start + 4000)
+        moved = found[beyond, numbers] != plain[beyond, numbers]
+        assert moved.mean(axis=0).min() > 0.9
+    assert set(plain[:, 0] % 1) == set(found[:, 0] % 1) == {0.0}
+    low, high = (np.asarray(end) for end in (map_of(PEOPLE).low, map_of(PEOPLE).high))
+    assert (found >= low).all()
+    assert (found <= high).all()
 
 
 def test_every_look_at_a_table_is_a_round_of_its_budget(monkeypatch: pytest.MonkeyPatch) -> None:

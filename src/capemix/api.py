@@ -18,6 +18,7 @@ from capemix.data.schema import Table
 from capemix.engines.local import run_local, sums_local
 from capemix.errors import InputError
 from capemix.federation import Scheme
+from capemix.kernels.threads import memory
 from capemix.ledger import Ledger, Lineage
 from capemix.looks import plan_looks
 from capemix.moments import release_moments
@@ -248,6 +249,8 @@ def release_of(
         counted = {"ledger": budget.ledger, "lineage": budget.name}
     sites = [rows] if isinstance(rows, LabeledRows) else list(rows)
     first = sites[0]
+    for name in ("samples", "redraw"):
+        _check_room(name, asked.get(name), first.width)
     kind = SynthesizerName.named(synthesizer)
     if first.table is not None and kind is not SynthesizerName.MOMENTS:
         raise InputError(
@@ -452,6 +455,17 @@ def _release_of_moments(
         lambda chosen: chosen.guarantee(seeded=seeded, one_process=True),
         progress=progress,
     )
+
+
+def _check_room(name: str, rows: Any, width: int) -> None:
+    """Before anything is charged: rows, and as much again to write them, must fit the memory."""
+    if isinstance(rows, int) and 8.0 * rows * width > memory():
+        raise InputError(
+            f"--{name}",
+            f"asks for more rows of {width} numbers than the machine's memory holds",
+            value=rows,
+            fix="lower it",
+        )
 
 
 def _tuned(epsilon: float, **asked: Any) -> dict[str, int]:
