@@ -1,4 +1,5 @@
-"""What several tests need: the command line in this process."""
+"""What several tests need: the command line in this process, and examples that are the same each
+time."""
 
 from __future__ import annotations
 
@@ -8,8 +9,12 @@ from dataclasses import dataclass
 from typing import Any
 
 import pytest
+from hypothesis import settings
 
 from capemix.cli import main
+
+settings.register_profile("the same each time", derandomize=True, deadline=None)
+settings.load_profile("the same each time")
 
 
 @pytest.fixture(autouse=True)

@@ -225,7 +225,7 @@ def test_undeclared_sizes_fix_the_pool_and_are_paid_for() -> None:
 # -- accounting of records released one by one -----------------------------------------------------
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(epsilon=st.floats(0.05, 30), delta=st.sampled_from([1e-3, 1e-5, 1e-9]))
 def test_the_analytic_gaussian_mechanism_is_dp_accountings(epsilon: float, delta: float) -> None:
     multiplier = gaussian_multiplier(epsilon, delta)
@@ -335,7 +335,7 @@ def test_labels_follow_randomised_response_and_not_one_at_half_the_budget() -> N
     assert p_value(2.05) < REJECT
 
 
-@settings(deadline=None, max_examples=40)
+@settings(max_examples=40)
 @given(epsilon=st.floats(0, 60), answers=st.integers(1, 40))
 def test_the_table_of_answers_keeps_its_epsilon(epsilon: float, answers: int) -> None:
     law = response_shift(epsilon, answers).probabilities()
@@ -352,7 +352,7 @@ def test_the_table_of_answers_refuses_what_it_cannot_hold() -> None:
             response_shift(epsilon, answers)
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(
     seed=st.integers(0, 10_000),
     scale=st.sampled_from([1e-3, 1.0, 1e3, 1e200]),

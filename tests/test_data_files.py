@@ -397,7 +397,7 @@ def test_a_truncated_file_is_refused(tmp_path: Path, name: str, share: float) ->
     assert "is not a readable" in refusal(path)
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=60, suppress_health_check=[HealthCheck.too_slow])
 @given(name=st.sampled_from(list(WHOLE)), at=st.integers(0, 1 << 20), flip=st.integers(1, 255))
 def test_a_flipped_byte_gives_rows_or_a_refusal_and_nothing_else(
     tmp_path_factory: pytest.TempPathFactory, name: str, at: int, flip: int
@@ -413,7 +413,7 @@ def test_a_flipped_byte_gives_rows_or_a_refusal_and_nothing_else(
     assert np.isfinite(loaded.rows.features).all()
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(data=st.binary(min_size=1, max_size=80))
 def test_arbitrary_text_gives_rows_or_a_refusal_and_nothing_else(
     tmp_path_factory: pytest.TempPathFactory, data: bytes

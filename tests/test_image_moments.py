@@ -96,7 +96,7 @@ def a_head(weights: Real | None = None, *, upright: bool = False, seed: int = 0)
 # -- what a record adds ----------------------------------------------------------------------------
 
 
-@settings(max_examples=25, deadline=None, derandomize=True)
+@settings(max_examples=25)
 @given(
     lattice=st.integers(1, 32_767),
     upright=st.booleans(),
@@ -208,7 +208,7 @@ def test_gradients_in_real_arithmetic_are_those_of_the_finest_lattice() -> None:
 
 
 @given(st.integers(0, 10**6))
-@settings(max_examples=30, deadline=None, derandomize=True)
+@settings(max_examples=30)
 def test_softmax_is_softmax_whoever_else_is_there(seed: int) -> None:
     rng = np.random.default_rng(seed)
     logits = rng.normal(size=(7, 5)) * 10.0 ** rng.integers(-3, 4)
@@ -408,7 +408,7 @@ def test_more_noise_gives_fewer_directions_and_clusters() -> None:
 
 
 @given(st.integers(3, 5000), st.lists(st.floats(0.0, 1e5), min_size=1, max_size=3))
-@settings(max_examples=60, deadline=None, derandomize=True)
+@settings(max_examples=60)
 def test_rows_are_dealt_out_in_proportion_and_to_the_last(total: int, sizes: list[float]) -> None:
     given_ = np.array(sizes) + 1e-3
     found = apportioned(total, given_)

@@ -96,7 +96,7 @@ def test_a_norm_is_a_rows_own_to_the_last_bit(module: Any, dtype: type, width: i
     assert np.array_equal(norms(rows), whole)
 
 
-@settings(deadline=None, max_examples=200, derandomize=True)
+@settings(max_examples=200)
 @given(any_rows, st.floats(min_value=1e-300, max_value=1e300))
 def test_rows_are_clipped_to_the_same_bits_by_both_kernels(rows: np.ndarray, limit: float) -> None:
     found = np.empty((2, *rows.shape))
@@ -106,7 +106,7 @@ def test_rows_are_clipped_to_the_same_bits_by_both_kernels(rows: np.ndarray, lim
 
 
 @pytest.mark.parametrize("reach", [2.0, np.inf])
-@settings(deadline=None, max_examples=200, derandomize=True)
+@settings(max_examples=200)
 @given(rows=any_rows, shift=st.floats(-3, 3), scale=st.floats(1e-9, 1e9))
 def test_rows_are_normalised_about_a_centre_as_numpy_does_it(
     rows: np.ndarray, shift: float, scale: float, reach: float
@@ -124,7 +124,7 @@ def test_rows_are_normalised_about_a_centre_as_numpy_does_it(
     assert np.array_equal(*found)
 
 
-@settings(deadline=None, max_examples=200, derandomize=True)
+@settings(max_examples=200)
 @given(any_rows, st.floats(1e-9, 1e9), st.integers(1, 32_767))
 def test_rows_are_truncated_to_the_same_integers_by_both_kernels(
     rows: np.ndarray, scale: float, most: int
@@ -148,7 +148,7 @@ def test_rows_add_up_by_group(module: Any) -> None:
     )
 
 
-@settings(deadline=None, max_examples=200, derandomize=True)
+@settings(max_examples=200)
 @given(any_rows, st.lists(st.sampled_from([0.0, -np.inf, 0.5, np.nan]), min_size=12, max_size=12))
 def test_the_largest_is_numpys(rows: np.ndarray, offsets: list[float]) -> None:
     added = np.array(offsets[: rows.shape[1]])

@@ -159,7 +159,7 @@ def test_a_preliminary_count_leaves_the_order_open_and_the_whole_still_fits() ->
     assert again is None
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(seed=st.integers(0, 2**32 - 1), first=st.sampled_from([0.2, 0.4, 0.7]))
 def test_whoever_chooses_plans_by_what_came_out_stays_within_the_limit(
     seed: int, first: float
@@ -201,7 +201,7 @@ def test_an_order_chosen_by_what_came_out_would_not_be_covered() -> None:
     assert either > 1.9
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 @given(
     sizes=st.lists(st.sampled_from([0.05, 0.3, 1.0, 2.5]), max_size=12),
     limit=st.floats(0.5, 12.0),

@@ -215,7 +215,7 @@ def test_a_site_without_rows_takes_part_in_every_look() -> None:
 finite = st.floats(allow_nan=True, allow_infinity=True)
 
 
-@settings(derandomize=True, max_examples=200)
+@settings(max_examples=200)
 @given(st.lists(st.tuples(finite, finite, finite), min_size=1, max_size=5))
 def test_what_a_record_adds_keeps_its_bound(values: list[tuple[float, float, float]]) -> None:
     features = np.array(values)
@@ -226,7 +226,7 @@ def test_what_a_record_adds_keeps_its_bound(values: list[tuple[float, float, flo
     assert (norms.sum(axis=1) == 1).all()
 
 
-@settings(derandomize=True, max_examples=200)
+@settings(max_examples=200)
 @given(st.floats(min_value=-1e12, max_value=1e12, allow_subnormal=False))
 def test_a_value_lies_in_the_range_that_its_bin_gives(value: float) -> None:
     low, high = ranges_of(100.0 * one_hot_sizes(np.array([[value]])), deviation=1.0)

@@ -108,7 +108,7 @@ def alone(rows: Real, labels: Any, asked: Any, lattice: int | None = None) -> An
 # -- what a record adds ----------------------------------------------------------------------------
 
 
-@settings(max_examples=60, deadline=None, derandomize=True)
+@settings(max_examples=60)
 @given(
     rows=ANYTHING,
     clip=st.floats(1e-3, 1e3),
@@ -145,7 +145,7 @@ def test_no_record_adds_more_than_is_counted(
         assert (norms <= bound * (1 + 1e-12)).all()
 
 
-@settings(max_examples=80, deadline=None, derandomize=True)
+@settings(max_examples=80)
 @given(
     rows=hnp.arrays(np.float64, (5, 7), elements=st.floats(-1.0, 1.0)),
     most=st.integers(1, 400),

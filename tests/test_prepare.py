@@ -34,14 +34,14 @@ def exact_square(row: np.ndarray) -> Fraction:
     return sum((Fraction(float(x)) ** 2 for x in row), Fraction(0))
 
 
-@settings(deadline=None, max_examples=300)
+@settings(max_examples=300)
 @given(any_rows, bounds)
 def test_no_clipped_row_exceeds_its_bound(rows: np.ndarray, bound: float) -> None:
     for row in clip_rows(rows, bound):
         assert exact_square(row) <= Fraction(bound) ** 2
 
 
-@settings(deadline=None, max_examples=300)
+@settings(max_examples=300)
 @given(any_rows, bounds, st.integers(1, 32_767))
 def test_no_lattice_row_exceeds_its_integer_bound(
     rows: np.ndarray, bound: float, lattice: int
@@ -52,7 +52,7 @@ def test_no_lattice_row_exceeds_its_integer_bound(
         assert sum(int(x) ** 2 for x in row) <= lattice**2
 
 
-@settings(deadline=None, max_examples=100)
+@settings(max_examples=100)
 @given(any_rows, st.integers(1, 32_767))
 def test_even_rows_that_were_never_clipped_stay_in_bound(rows: np.ndarray, lattice: int) -> None:
     units = truncate_rows(np.nan_to_num(rows), l2_norm_bound=1.0, lattice_norm_bound=lattice)
@@ -60,7 +60,7 @@ def test_even_rows_that_were_never_clipped_stay_in_bound(rows: np.ndarray, latti
         assert sum(int(x) ** 2 for x in row) <= lattice**2
 
 
-@settings(deadline=None, max_examples=100)
+@settings(max_examples=100)
 @given(any_rows, bounds, st.integers(1, 32_767), st.booleans())
 def test_prepared_rows_keep_the_bound_with_their_label_columns(
     rows: np.ndarray, clip: float, lattice: int, label_columns: bool

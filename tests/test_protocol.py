@@ -567,7 +567,7 @@ def test_a_share_shifted_to_give_another_secret_is_noticed(
         world.drive(drop=lambda site, round_: (site, round_) == (4, "upload"), reply=reply)
 
 
-@settings(deadline=None, max_examples=150)
+@settings(max_examples=150)
 @given(data=st.data())
 def test_a_network_that_cuts_repeats_swaps_and_alters_yields_a_right_sum_or_none(
     data: st.DataObject, tmp_path_factory: pytest.TempPathFactory
@@ -601,7 +601,7 @@ def test_a_network_that_cuts_repeats_swaps_and_alters_yields_a_right_sum_or_none
 # -- the parts ------------------------------------------------------------------------------------
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(st.binary(min_size=32, max_size=32), st.integers(1, 9), st.integers(1, 9), st.integers(0))
 def test_any_threshold_of_shares_gives_the_secret_back(
     secret: bytes, threshold: int, holders: int, seed: int

@@ -485,7 +485,7 @@ def lattice_norm_bound(multiplier: float, columns: int) -> int:
             "--epsilon",
             "asks for more noise than the lattice holds",
             value=f"{multiplier:.3g} times a row",
-            fix="raise it, or lower --samples",
+            fix="raise it; of mixtures, fewer --samples need less",
         )
     fine = max(_SIGMA_AIM / multiplier, 32.0 * math.sqrt(columns))
     return max(1, math.floor(min(fine, MAX_LATTICE_NORM, MAX_SIGMA / multiplier)))
