@@ -21,6 +21,7 @@ from capemix.prepare.rows import (
     truncate_rows,
 )
 from capemix.prepare.steps import Coverage, PublicMap, SiteZScore
+from capemix.synthesizers.mixing import Mixing
 
 any_rows = arrays(
     np.float64,
@@ -107,6 +108,33 @@ def test_a_record_of_exactly_the_bound_adds_all_of_it(lattice: int, bound: float
     one_hot = clip_rows(np.array([[0.0, bound, 0.0]]), bound)
     units = truncate_rows(one_hot, l2_norm_bound=bound, lattice_norm_bound=lattice)
     assert units.tolist() == [[0, lattice, 0]]
+
+
+@pytest.mark.parametrize("lattice", [101, 5_000, 32_767])
+def test_no_clipped_row_is_stretched_past_its_bound_and_dropped(lattice: int) -> None:
+    """The nearest whole vector beyond the bound, shortened to it."""
+    bound = math.sqrt(lattice**2 + 1.0)
+    row = clip_rows(np.array([[lattice, 1.0]]), bound)
+    units = truncate_rows(row, l2_norm_bound=bound, lattice_norm_bound=lattice)
+    assert units.tolist() == [[lattice - 1, 0]]
+
+
+def test_a_replaced_row_and_label_move_the_sum_by_no_more_than_is_counted() -> None:
+    """Where the square of the features' own bound is just under a whole number, they reach it: more
+    than the bounds in real numbers say."""
+    clip, lattice = 1.3092287160856952, 20_000
+    mixing = Mixing(4, (50, 50), (1, 1), 2, clip, label_noise=True)
+    left, features = math.ceil((lattice * clip / mixing.row_bound) ** 2), []
+    while left:
+        features.append(math.isqrt(left))
+        left -= features[-1] ** 2
+    whole = np.array(features, dtype=np.float64)
+    clipped = clip_rows((whole * clip / np.linalg.norm(whole))[None], clip)[0]
+    rows = np.array([[*clipped, 1.0, 0.0], [*-clipped, 0.0, 1.0]])
+    units = truncate_rows(rows, l2_norm_bound=mixing.row_bound, lattice_norm_bound=lattice)
+    moved = int(((units[0].astype(int) - units[1]) ** 2).sum())
+    real = Fraction(4 * clip**2 + 2) / Fraction(clip**2 + 1) * lattice**2
+    assert real < moved <= Fraction(mixing.replacement_factor) ** 2 * lattice**2
 
 
 def test_a_number_short_of_a_whole_one_by_more_than_rounding_is_truncated() -> None:

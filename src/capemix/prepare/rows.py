@@ -18,6 +18,9 @@ from capemix.prepare.steps import ColumnMap, Coverage, Normalise, PublicMap, Sit
 MAX_LATTICE_NORM: Final = 32_767
 """Rows are stored as 16-bit integers: narrow rows move fewer bytes."""
 
+STRETCH: Final = 1e-10
+"""Of rows before they are truncated: (1 + STRETCH)^2 L^2 < L^2 + 1 for every lattice norm L."""
+
 EXACT_RECORDS: Final = (1 << 24) // MAX_LATTICE_NORM
 """What so many records add to one number stays below 2^24: single precision is exact."""
 
@@ -132,13 +135,13 @@ def clip_rows(rows: Real, bound: float) -> Real:
 def truncate_rows(
     rows: Real, *, l2_norm_bound: float, lattice_norm_bound: int
 ) -> npt.NDArray[np.int16]:
-    """Toward zero onto the lattice, so the norm cannot grow; then checked in integers.
+    """Toward zero onto the lattice, after a stretch by 1 + `STRETCH`: the norm does not pass the
+    bound, since its square is whole and less than bound^2 + 1. Checked in integers all the same.
 
     A number that clipping or rounding left just under a whole one counts as that, so that a record
-    of exactly the bound adds all of it. No norm passes the bound by it: the square of one is whole,
-    and less than bound^2 (1 + 2e-10) + 1e-9 < bound^2 + 1 for 16 bits.
+    of exactly the bound adds all of it (up to 250,000 columns, where clipping takes more off).
     """
-    scale = lattice_norm_bound / l2_norm_bound * (1.0 + 1e-10)
+    scale = lattice_norm_bound / l2_norm_bound * (1.0 + STRETCH)
     whole = np.empty(rows.shape, dtype=np.int16)
     # Too long is unreachable for clipped rows; a row over its bound must not count.
     rows = np.ascontiguousarray(rows, dtype=np.float64)

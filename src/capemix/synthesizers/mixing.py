@@ -24,7 +24,7 @@ import numpy.typing as npt
 from capemix.errors import InputError
 from capemix.mix.select import Selected
 from capemix.mix.sums import sum_selected
-from capemix.prepare.rows import PreparedRows
+from capemix.prepare.rows import STRETCH, PreparedRows
 from capemix.queries import Participation, Selection, SumQuery
 
 MOST: Final = 1 << 40
@@ -134,9 +134,10 @@ class Mixing:
 
     @property
     def replacement_factor(self) -> float:
-        """The largest change by a replaced row and label, over ``row_bound``."""
+        """The largest change by a replaced row and label, over ``row_bound``: rounding included, by
+        which each part may be as much longer as `STRETCH` says."""
         if self.label_noise:
-            return math.sqrt(4 * self.clip**2 + 2) / self.row_bound
+            return math.sqrt(4 * self.clip**2 + 2) / self.row_bound * (1.0 + STRETCH)
         return 2.0
 
     @property
