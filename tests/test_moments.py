@@ -52,6 +52,7 @@ from capemix.prepare.steps import ColumnMap, PublicMap
 from capemix.queries import Participation, Relation
 from capemix.randomness.source import SeededSource, SystemSource
 from capemix.synthesizers.moments import (
+    STRENGTH,
     ClassGaussians,
     averaged,
     clamped_rows,
@@ -441,11 +442,12 @@ def test_texture_has_a_strength_of_each_rows_own() -> None:
     added = one - other
     assert (added[:, 3] == 0).all()
     unit = added[:, :3] / texture[:3]
-    even = np.random.default_rng(2).uniform(0.5, 2.5, len(unit)).astype(np.float32)
+    even = np.random.default_rng(2).uniform(*STRENGTH, len(unit)).astype(np.float32)
     normal = np.random.default_rng(3).normal(size=len(unit))
     for column in unit.T:
         assert stats.ks_2samp(column, even * normal).pvalue > 1e-4
-        assert stats.ks_2samp(column, np.sqrt(31 / 12) * normal).pvalue < 1e-9
+        one_strength = np.sqrt((even**2).mean()) * normal
+        assert stats.ks_2samp(column, one_strength).pvalue < 1e-9
     # The same strength for all columns of a row, and no sign in common.
     assert np.corrcoef(np.abs(unit.T))[0, 1] > 0.1
     assert abs(np.corrcoef(unit.T)[0, 1]) < 0.02

@@ -493,4 +493,4 @@ def _declared_map(sites: Sequence[LabeledRows], normalise: Any) -> ColumnMap:
     return declared
 
 
-_WHO: Final = ("scheme", "form", "colluding", "dropouts", "masks", "peers")
+_WHO: Final = ("scheme", "form", "colluding", "dropouts", "masks", "peers", "law")

@@ -167,7 +167,7 @@ def _without(off: str) -> Iterator[tuple[Any, str, Any]]:
     """What is replaced to leave an ingredient out."""
     from capemix.plan import moments as plan
     from capemix.prepare.head import Head
-    from capemix.synthesizers import images, moments
+    from capemix.synthesizers import images
 
     def unsmoothed(head: Head, about: Any) -> Any:
         blank, full = head.frame.shades
@@ -182,7 +182,7 @@ def _without(off: str) -> Iterator[tuple[Any, str, Any]]:
     if off == "clusters":
         yield plan, "MOST_CLUSTERS", 1
     if off == "texture":
-        yield moments, "STRENGTH", (0.0, 0.0)
+        yield images, "STRENGTH", (0.0, 0.0)
     if off == "shape of texture":
         cleaned = images.cleaned_texture
         yield (
@@ -190,7 +190,7 @@ def _without(off: str) -> Iterator[tuple[Any, str, Any]]:
             lambda spread, _edge, *where: cleaned(spread, math.inf, *where),
         )
     if off == "varied texture":
-        yield moments, "STRENGTH", (1.5, 1.5)
+        yield images, "STRENGTH", (1.5, 1.5)
     if off == "second row a record":
         yield images, "SMOOTH_A_RECORD", 1
     if off == "second texture":

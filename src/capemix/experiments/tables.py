@@ -145,6 +145,7 @@ def released(train: LabeledRows, epsilon: float) -> tuple[LabeledRows, float]:
         delta=DELTA,
         synthesizer="moments",
         samples=SAMPLES,
+        law="rounded",
         source=SystemSource(),
     )
     seconds = time.process_time() - start

@@ -46,6 +46,13 @@ class Kernels(Protocol):
         below 1, six for the two or more of ``out``. Products are rounded down.
         """
 
+    def rounded_weights(self, half: Words, coefficients: Words, slope: Words, out: Words) -> None:
+        """out[x] = half[x] * sum_j c_j u^j, u = x^2 * slope; both may be the same memory.
+
+        Coefficients and slope have four words: a whole one, and three of the fraction, on which
+        every product is cut off.
+        """
+
     def half_sums(self, rows: Words, out: Words) -> None:
         """Sums over up to 2^32 rows of words' low and high 32 bits: columns by 2."""
 

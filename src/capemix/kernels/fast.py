@@ -92,6 +92,27 @@ def gaussian_weights(step, ratio, out):
 
 
 @numba.njit(nogil=True, cache=True)
+def rounded_weights(half, coefficients, slope, out):
+    last = coefficients.shape[0] - 1
+    u = np.empty(4, dtype=np.uint64)
+    total = np.empty(4, dtype=np.uint64)
+    product = np.empty(10, dtype=np.uint64)
+    for x in range(half.shape[0]):
+        carry = U64(0)
+        for k in range(4):
+            carry, u[k] = _multiply(U64(x) * U64(x), slope[k], U64(0), carry)
+            total[k] = coefficients[last, k]
+        for j in range(last - 1, -1, -1):
+            _product(u, 4, total, 4, product)
+            carry = U64(0)
+            for k in range(4):
+                carry, total[k] = _multiply(U64(1), product[3 + k], coefficients[j, k], carry)
+        _product(total, 4, half[x], 6, product)
+        for k in range(6):
+            out[x, k] = product[3 + k]
+
+
+@numba.njit(nogil=True, cache=True)
 def half_sums(rows, out):
     out[:] = U64(0)
     for x in range(rows.shape[0]):

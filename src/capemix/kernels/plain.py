@@ -46,6 +46,17 @@ def gaussian_weights(step: Words, ratio: Words, out: Words) -> None:
     out[:] = words_of(weights, 6)
 
 
+def rounded_weights(half: Words, coefficients: Words, slope: Words, out: Words) -> None:
+    [by], factors = integers_of(slope[None]), integers_of(coefficients)
+    weights = []
+    for x, weight in enumerate(integers_of(half)):
+        total = factors[-1]
+        for factor in reversed(factors[:-1]):
+            total = (x * x * by * total >> 192) + factor
+        weights.append(weight * total >> 192)
+    out[:] = words_of(weights, 6)
+
+
 def half_sums(rows: Words, out: Words) -> None:
     out[:, 0], out[:, 1] = (rows & _LOW).sum(axis=0), (rows >> _HALF).sum(axis=0)
 

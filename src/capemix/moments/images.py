@@ -255,7 +255,7 @@ def _finished(
     root = texture.root.T.astype(np.float32)
     white = np.sqrt(texture.white).astype(np.float32)
     out = np.empty((len(smooth), frame.columns), dtype=np.float32)
-    strength = strengths(source.stream("strength").words(len(smooth)))
+    strength = strengths(source.stream("strength").words(len(smooth)), rule.STRENGTH)
     keys = {piece.start: source.stream("texture", piece.start) for piece in pieces(len(smooth))}
 
     def fill(piece: slice) -> None:

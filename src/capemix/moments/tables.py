@@ -15,6 +15,7 @@ from capemix.randomness.gaussian import draw_normals
 from capemix.randomness.source import Source
 from capemix.synthesizers.moments import (
     CLIPPED_AT,
+    STRENGTH,
     ClassGaussians,
     Floats,
     apportioned,
@@ -131,7 +132,7 @@ def _add_texture(
         return
     normals = np.empty((len(rows), len(columns)), dtype=np.float32)
     draw_normals(normals.reshape(-1), source.stream("texture", k))
-    normals *= strengths(source.stream("strength", k).words(len(rows)))[:, None]
+    normals *= strengths(source.stream("strength", k).words(len(rows)), STRENGTH)[:, None]
     low, high = (np.broadcast_to(end, len(texture))[columns] for end in (low, high))
     rows[:, columns] = np.clip(rows[:, columns] + normals * texture[columns], low, high)
 

@@ -14,7 +14,7 @@ from capemix.federation import Federation, MaskKind, Scheme
 from capemix.guarantee import Guarantee
 from capemix.plan.images import MOST_COLUMNS, Images
 from capemix.plan.making import make_plan
-from capemix.plan.plan import BudgetLine, steps_as_json
+from capemix.plan.plan import BudgetLine, NoiseLaw, steps_as_json
 from capemix.plan.rounds import Round, Rounds, plan_rounds
 from capemix.plan.shares import (
     AGAIN,
@@ -80,7 +80,8 @@ class MomentsPlan:
     as the sizes say there are, of images four times as many. ``multiplier`` is all rounds' noise as
     one; None until calibrated. ``rank`` is that of the classes' own spreads, and ``clusters`` a
     class's number of them (of images), None until they are chosen: see `rounds`. ``table`` says
-    which of the columns are coded, and how; ``images`` that they are pixels.
+    which of the columns are coded, and how; ``images`` that they are pixels. ``law`` is of all
+    rounds' noise; None: as the federation has it.
     """
 
     width: int
@@ -96,6 +97,7 @@ class MomentsPlan:
     clusters: int | None = None
     table: Table | None = None
     images: Images | None = None
+    law: NoiseLaw | None = None
     earlier: Guarantee | None = None
     looks: tuple[BudgetLine, ...] = ()
 
@@ -239,7 +241,7 @@ class MomentsPlan:
                 "the plan", "has no noise yet", fix="call plan.calibrate(epsilon=...) first"
             )
         asked = tuple(self._asked(rank, clusters))
-        return Rounds(asked, self.federation, self.relation, self.delta, self.multiplier)
+        return Rounds(asked, self.federation, self.relation, self.delta, self.multiplier, self.law)
 
     def chosen_rounds(self) -> Rounds:
         """Those of the rank and clusters that are chosen, or until then of the most."""
@@ -325,6 +327,7 @@ class MomentsPlan:
                 epsilon=epsilon,
                 delta=self.delta,
                 relation=self.relation,
+                law=self.law,
             ).multiplier
             for rank, clusters in self._choices
         )
@@ -418,6 +421,7 @@ class MomentsPlan:
             "peers": federation.peers,
             "relation": str(self.relation),
             "delta": self.delta,
+            "law": None if self.law is None else str(self.law),
             "noise": self.multiplier,
             "rank": self.rank,
             "clusters": self.clusters,
@@ -470,6 +474,7 @@ def make_moments_plan(
         class_sizes=class_sizes,
         table=table,
         images=images,
+        law=None if who.get("law") is None else one.law,
     )
 
 
@@ -514,5 +519,5 @@ def moments_from_json(found: Any) -> MomentsPlan:
 
 _WHO: Final = (
     *("scheme", "sites", "colluding", "dropouts", "masks", "peers"),
-    *("relation", "delta"),
+    *("relation", "delta", "law"),
 )

@@ -21,7 +21,7 @@ from capemix.accounting.cost import Cost, sum_cost
 from capemix.federation import Federation, Scheme
 from capemix.guarantee import Guarantee
 from capemix.plan.making import make_plan
-from capemix.plan.plan import BudgetLine, Plan
+from capemix.plan.plan import BudgetLine, NoiseLaw, Plan
 from capemix.queries import Relation
 
 
@@ -50,13 +50,15 @@ class Round:
 @dataclass(frozen=True)
 class Rounds:
     """Planned rounds; ``multiplier`` is the noise of the one Gaussian that costs what they cost,
-    as the strongest view has it, over what a record adds."""
+    as the strongest view has it, over what a record adds. ``law`` is of all their noise; None: as
+    the federation has it."""
 
     rounds: tuple[Round, ...]
     federation: Federation
     relation: Relation
     delta: float
     multiplier: float
+    law: NoiseLaw | None = None
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -70,7 +72,7 @@ class Rounds:
 
     def plan(self, name: str, **asked: Any) -> Plan:
         """The plan of one sum, with its noise; ``asked`` goes to `make_plan`."""
-        given = (self._named(name), self.federation, self.relation, self.delta)
+        given = (self._named(name), self.federation, self.relation, self.delta, self.law)
         plan, strongest = _at_noise_1(*given) if not asked else _made_at_noise_1(*given, **asked)
         own = self.multiplier / math.sqrt(self.share(name))
         return plan.with_noise(own / strongest)
@@ -163,7 +165,12 @@ class Rounds:
 
 
 def _made_at_noise_1(
-    one: Round, federation: Federation, relation: Relation, delta: float, **asked: Any
+    one: Round,
+    federation: Federation,
+    relation: Relation,
+    delta: float,
+    law: NoiseLaw | None,
+    **asked: Any,
 ) -> tuple[Plan, float]:
     """A round's plan with a noise of 1, and the strongest view's multiplier then."""
     averaged = federation.sites if federation.scheme is Scheme.CONVENTIONAL else 1
@@ -183,6 +190,7 @@ def _made_at_noise_1(
         relation=relation,
         delta=delta,
         noise=1.0,
+        law=law,
         **asked,
     )
     noised = plan.noised_sum()
@@ -207,11 +215,12 @@ def plan_rounds(
     epsilon: float,
     delta: float,
     relation: Relation,
+    law: NoiseLaw | None = None,
 ) -> Rounds:
     """The rounds with the least noise that together cost ``epsilon``; none for an infinite one."""
 
     def at(multiplier: float) -> Rounds:
-        return Rounds(tuple(rounds), federation, relation, delta, multiplier)
+        return Rounds(tuple(rounds), federation, relation, delta, multiplier, law)
 
     if math.isinf(epsilon):
         return at(0.0)

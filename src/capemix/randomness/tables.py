@@ -237,9 +237,11 @@ def rounded_gaussian(sigma: float) -> IntegerLaw:
     variance = Fraction(sigma) ** 2
     one = 1 << _FIXED
     inverse_variance = (one * variance.denominator) // variance.numerator
-    # moments[j] = integral of t^(2j) exp(-t^2/2s^2) over |t| <= 1/2, by the series of exp.
-    moments: list[int] = []
-    for j in range(80):
+    most = len(half) ** 2 / float(variance) ** 2  # of x^2 / s^4
+    coefficients: list[int] = []
+    j, size = 0, 1.0
+    while size > 2.0**-200:
+        # The integral of t^(2j) exp(-t^2/2s^2) over |t| <= 1/2, by the series of exp.
         moment, factor, i = 0, one, 0
         while factor:
             power = 2 * (j + i) + 1
@@ -248,19 +250,13 @@ def rounded_gaussian(sigma: float) -> IntegerLaw:
             factor = -((factor * inverse_variance) >> _FIXED) // (2 * i)
             if abs(factor) <= 1:
                 break
-        moments.append(moment)
-    weights = []
-    for x, weight in enumerate(integers_of(half)):
-        slope_squared = (x * x * inverse_variance * inverse_variance) >> _FIXED
-        total, factor = 0, one
-        for j, moment in enumerate(moments):
-            term = (factor * moment) >> _FIXED
-            if not term:
-                break
-            total += term
-            factor = ((factor * slope_squared) >> _FIXED) // ((2 * j + 1) * (2 * j + 2))
-        weights.append((weight * total) >> _FIXED)
-    return _mirrored(words_of(weights, _WORDS))
+        coefficients.append((moment >> (_FIXED - 192)) // math.factorial(2 * j))
+        j += 1
+        size *= most / 4 / (2 * j) / (2 * j + 1)
+    slope = (inverse_variance * inverse_variance) >> (2 * _FIXED - 192)
+    words = words_of([*coefficients, slope], 4)
+    kernels.active().rounded_weights(half, words[:-1], words[-1], half)
+    return _mirrored(half)
 
 
 @_kept(8)

@@ -24,6 +24,10 @@ FIRST_AT: Final = 0.9
 """Part of the records that a mean's clip norm leaves alone: a mean of images must not be drawn
 towards their centre."""
 
+STRENGTH: Final = (0.5, 2.5)
+"""Of a row's texture, in deviations: each has its own, so that a model trained on the rows learns
+to see through it."""
+
 SMOOTH_A_RECORD: Final = 2
 """Smooth rows drawn for each record, as far as so many rows are asked for: they are free, and a
 second set of them still teaches. Rows beyond have another texture."""

@@ -23,9 +23,9 @@ Floats = npt.NDArray[np.floating[Any]]
 CLIPPED_AT: Final = 0.5
 """Rows are clipped at the median of their norms: half of them lose length, and noise halves."""
 
-STRENGTH: Final = (0.5, 2.5)
+STRENGTH: Final = (0.4, 2.0)
 """Of a row's texture, in deviations: each has its own, so that a model trained on the rows learns
-to see through it."""
+to see through it. More teaches trees more, and linear models less."""
 
 _LEAST: Final = 1e-4
 """Of a variance, in units of the normalised range."""
@@ -113,9 +113,11 @@ def texture_of(variances: Real, directions: Real, flat: int) -> Real:
     return np.asarray(np.sqrt((directions[:, :flat] ** 2) @ variances[:flat]))
 
 
-def strengths(words: npt.NDArray[np.uint64]) -> npt.NDArray[np.float32]:
-    """A row's each, even over `STRENGTH`, from random words."""
-    least, most = STRENGTH
+def strengths(
+    words: npt.NDArray[np.uint64], between: tuple[float, float]
+) -> npt.NDArray[np.float32]:
+    """A row's each, even ``between`` two numbers, from random words."""
+    least, most = between
     return (least + (most - least) * (words.astype(np.float64) * 2.0**-64)).astype(np.float32)
 
 
