@@ -42,7 +42,7 @@ from capemix.data import LabeledRows
 from capemix.errors import InputError
 from capemix.mix.select import select
 from capemix.pipeline import SourceDraws
-from capemix.plan import MomentsPlan, Plan, make_plan
+from capemix.plan import NoiseLaw, Plan, make_plan
 from capemix.plan.moments import make_moments_plan
 from capemix.plan.rounds import Rounds
 from capemix.plan.shares import SPREAD
@@ -383,17 +383,11 @@ def test_draws_counted_once_and_made_twice_are_caught(monkeypatch: pytest.Monkey
 # -- the looks -------------------------------------------------------------------------------------
 
 
-class Rounded(Rounds):
-    def plan(self, name: str, **asked: Any) -> Plan:
-        return super().plan(name, law="rounded", **asked)
-
-
 def tight_looks() -> LookSetting:
     """All four looks where a small excess shows: a huge delta, and rounded noise, for which the
     claim is exact."""
     looks = all_looks(3.3, 0.5)
-    rounds = vars(looks.rounds)
-    rounded = Rounded(**{field.name: rounds[field.name] for field in dataclasses.fields(Rounds)})
+    rounded = dataclasses.replace(looks.rounds, law=NoiseLaw.ROUNDED)
     return LookSetting("tight looks", dataclasses.replace(looks, rounds=rounded))
 
 
@@ -454,16 +448,12 @@ def test_a_look_that_is_not_charged_is_caught(monkeypatch: pytest.MonkeyPatch) -
 # -- rounds ----------------------------------------------------------------------------------------
 
 
-class RoundedMoments(MomentsPlan):
-    def rounds(self, rank: int, clusters: int = 1) -> Rounds:
-        return Rounded(**vars(super().rounds(rank, clusters)))
-
-
 def tight_rounds() -> RoundSetting:
     """Eight rounds where a small excess shows, as in `tight_looks`."""
-    plan = make_moments_plan(width=1, classes=(0,), class_sizes=(12,), samples=1, delta=0.6)
-    rounded = RoundedMoments(**{**vars(plan), "multiplier": 0.5})
-    return RoundSetting("tight", rounded, corners(plan))
+    plan = make_moments_plan(
+        width=1, classes=(0,), class_sizes=(12,), samples=1, delta=0.6, law="rounded"
+    )
+    return RoundSetting("tight", dataclasses.replace(plan, multiplier=0.5), corners(plan))
 
 
 @pytest.mark.parametrize("who", [{"scheme": "central"}, {"scheme": "cape", "sites": 3}])

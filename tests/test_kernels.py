@@ -180,3 +180,15 @@ def test_images_lean_by_the_same_bits_by_both_kernels(dtype: type) -> None:
     assert np.array_equal(*found)
     assert np.array_equal(found[0][0], images[0])
     assert not np.allclose(found[0][3], images[3])
+
+
+@pytest.mark.parametrize("sigma", [1.0, 3.7, 64.0, 900.5])
+def test_both_kernels_make_the_same_table_of_a_rounded_gaussian(
+    monkeypatch: pytest.MonkeyPatch, sigma: float
+) -> None:
+    found = []
+    for name in ("fast", "plain"):
+        monkeypatch.setenv("CAPEMIX_KERNELS", name)
+        found.append(rounded_gaussian.__wrapped__(sigma))
+    for one, other in zip(*(vars(law).values() for law in found), strict=True):
+        assert np.array_equal(one, other)

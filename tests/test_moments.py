@@ -17,7 +17,8 @@ from hypothesis.extra import numpy as hnp
 from scipy import stats
 
 import capemix.engines.local
-from capemix.accounting.gaussian import gaussian_epsilon
+import capemix.pipeline
+from capemix.accounting.gaussian import gaussian_epsilon, gaussian_multiplier
 from capemix.accounting.sampled import epsilon_pld
 from capemix.api import Synthesizer, release_of
 from capemix.data import LabeledRows, load_dataset, partition
@@ -29,8 +30,8 @@ from capemix.ledger import Ledger
 from capemix.ledger.filter import Limit
 from capemix.moments import drawn_rows
 from capemix.moments.taking import Taking
-from capemix.plan import MomentsPlan, plan_from_json
-from capemix.plan.moments import MOST_RANK
+from capemix.plan import MomentsPlan, NoiseLaw, plan_from_json
+from capemix.plan.moments import MOST_RANK, moments_from_json
 from capemix.plan.rounds import Round, plan_rounds
 from capemix.plan.shares import AGAIN, CENTRE, CENTRES, OWN_SHARES, SHARES, SIZES, SPREAD, SPREADS
 from capemix.prepare.frame import (
@@ -279,6 +280,48 @@ def test_rounds_cost_together_what_was_asked_and_alone_less(federation: Federati
         assert composed[-1] == pytest.approx(1.5, rel=1e-3)
         assert all((line.epsilon_alone or 0.0) < 1.5 for line in lines)
     assert plan.guarantee().epsilon == pytest.approx(1.5, rel=1e-3)
+
+
+@pytest.mark.parametrize("relation", list(Relation))
+def test_one_curators_rounded_rounds_cost_one_gaussian_exactly(relation: Relation) -> None:
+    train, _ = digits()
+    plan = replace(a_plan(train), relation=relation)
+    for epsilon in (1.0, 10.0):
+        rounded = replace(plan, law=NoiseLaw.ROUNDED).calibrate(epsilon)
+        least = gaussian_multiplier(epsilon, 1e-5) * (2 if relation is Relation.REPLACE_ONE else 1)
+        assert rounded.noise == pytest.approx(least, rel=1e-5)
+        assert rounded.noise >= least
+        assert 1.05 < (plan.calibrate(epsilon).noise or 0.0) / least < 1.1
+        assert rounded.guarantee().epsilon == pytest.approx(epsilon, rel=1e-5)
+        assert rounded.cost().epsilon <= epsilon
+        assert moments_from_json(rounded.as_json()) == rounded
+        # Whatever the rank, the rounds are one Gaussian.
+        for rank in (0, 8):
+            every = rounded.rounds(rank)
+            multipliers = [every.plans[name].site_multiplier for name in every.names]
+            assert sum(m**-2 for m in multipliers) == pytest.approx(least**-2 * 1.0, rel=1e-4)
+    with pytest.raises(InputError, match="--law"):
+        release_of(
+            partition(train, 3, "iid", seed=1), epsilon=1.0, synthesizer="moments",
+            scheme="cape", law="rounded", source=SeededSource(1),
+        )  # fmt: skip
+
+
+def test_a_release_of_rounded_noise_says_so_and_draws_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    train, _ = digits()
+    drawn: list[float] = []
+    law = capemix.pipeline.rounded_gaussian
+    monkeypatch.setattr(capemix.pipeline, "discrete_gaussian", None)
+    monkeypatch.setattr(
+        capemix.pipeline, "rounded_gaussian", lambda sigma: (drawn.append(sigma), law(sigma))[1]
+    )
+    release = release_of(
+        train, epsilon=1.0, synthesizer="moments", law="rounded", source=SeededSource(1),
+        normalise=PublicMap.of_range(0, 16),
+    )  # fmt: skip
+    assert len(drawn) >= len(release.plan.chosen_rounds().names)
+    assert release.plan.as_json()["law"] == "rounded"
+    assert "rounded Gaussian" in str(release.guarantee.as_json())
 
 
 def test_the_choice_of_rank_leaves_the_total_and_the_first_round_as_they_are() -> None:
