@@ -13,6 +13,7 @@ from hypothesis.extra.numpy import array_shapes, arrays
 
 from capemix.kernels import fast, plain
 from capemix.kernels.words import integers_of, words_of
+from capemix.randomness.tables import rounded_gaussian
 
 any_rows = arrays(
     np.float64,

@@ -17,6 +17,7 @@ from hypothesis.extra import numpy as hnp
 from scipy import stats
 
 import capemix.engines.local
+import capemix.kernels.memory
 import capemix.pipeline
 from capemix.accounting.gaussian import gaussian_epsilon, gaussian_multiplier
 from capemix.accounting.sampled import epsilon_pld
@@ -28,7 +29,7 @@ from capemix.evaluate import train_and_test
 from capemix.federation import Federation, Scheme
 from capemix.ledger import Ledger
 from capemix.ledger.filter import Limit
-from capemix.moments import drawn_rows
+from capemix.moments import check_room, drawn_rows
 from capemix.moments.taking import Taking
 from capemix.plan import MomentsPlan, NoiseLaw, plan_from_json
 from capemix.plan.moments import MOST_RANK, moments_from_json
@@ -496,6 +497,16 @@ def test_texture_has_a_strength_of_each_rows_own() -> None:
     assert abs(np.corrcoef(unit.T)[0, 1]) < 0.02
 
 
+def test_a_release_of_more_rows_than_records_has_the_texture_that_its_noise_leaves() -> None:
+    """At a small epsilon few directions stand out, and rows beyond one a record are wider."""
+    train, _ = digits()
+    few, many = (released(train, 1.0, 3, samples=count) for count in (1200, 6000))
+    first = int((few.labels == 0).sum())
+    plain, beyond = many.features[: first // 2], many.features[2 * first : 4 * first]
+    assert (many.labels[: 4 * first] == 0).all()
+    assert beyond.std(axis=0).mean() > 1.15 * plain.std(axis=0).mean()
+
+
 def test_a_class_of_nothing_but_noise_has_everybodys_spread() -> None:
     edge = wigner_edge(0.05, 40)
     noise = wigner(40, 0.05, 2)
@@ -718,7 +729,7 @@ def test_more_rows_than_the_memory_holds_are_refused_before_anything_is_charged(
     train, _ = digits()
     ledger = Ledger.open(tmp_path / "ledger.db")
     ledger.lineage("digits").set_limit(Limit(1.0, 2e-5))
-    with pytest.raises(InputError, match="than the machine's memory holds"):
+    with pytest.raises(InputError, match="than the memory holds"):
         release_of(
             train,
             epsilon=0.5,
@@ -730,6 +741,20 @@ def test_more_rows_than_the_memory_holds_are_refused_before_anything_is_charged(
             **asked,
         )
     assert ledger.lineage("digits").account().used == 0.0
+
+
+def test_rows_are_counted_with_what_it_takes_to_draw_and_write_them(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    train, _ = digits()
+    monkeypatch.setattr(capemix.kernels.memory, "memory", lambda: 64 * 40 * 1000.0)
+    check_room(a_plan(train, samples=1000))
+    check_room(a_plan(train, class_sizes=(100,) * 10))
+    check_room(a_plan(train))
+    with pytest.raises(InputError, match="--samples asks for more rows"):
+        check_room(a_plan(train, samples=1001))
+    with pytest.raises(InputError, match="--class-sizes asks for more rows"):
+        check_room(a_plan(train, class_sizes=(101,) * 10))
 
 
 def test_a_release_is_charged_before_anything_is_drawn(

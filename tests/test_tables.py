@@ -18,6 +18,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import capemix.engines.local
+import capemix.moments
 from capemix.api import Synthesizer, release_of
 from capemix.data import LabeledRows, Table, draft_table, load_table, partition
 from capemix.data.arrays import table_rows
@@ -307,6 +308,20 @@ def test_rows_up_to_one_a_record_are_without_texture_and_those_beyond_have_it() 
     low, high = (np.asarray(end) for end in (map_of(PEOPLE).low, map_of(PEOPLE).high))
     assert (found >= low).all()
     assert (found <= high).all()
+
+
+def test_categories_have_no_texture(monkeypatch: pytest.MonkeyPatch) -> None:
+    found: list[ClassGaussians] = []
+    taken = capemix.moments.taken_moments
+    monkeypatch.setattr(
+        capemix.moments, "taken_moments", lambda taking: found.append(taken(taking)) or found[-1]
+    )
+    released(coded(people(300)), epsilon=0.5)
+    numbers = np.ones(PEOPLE.width, dtype=bool)
+    for block in PEOPLE.blocks:
+        numbers[block] = False
+    assert (found[0].texture[~numbers] == 0).all()
+    assert (found[0].texture[numbers] > 0).all()
 
 
 def test_every_look_at_a_table_is_a_round_of_its_budget(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -18,10 +18,10 @@ from capemix.data.schema import Table
 from capemix.engines.local import run_local, sums_local
 from capemix.errors import InputError
 from capemix.federation import Scheme
-from capemix.kernels.threads import memory
+from capemix.kernels.memory import require_memory
 from capemix.ledger import Ledger, Lineage
 from capemix.looks import plan_looks
-from capemix.moments import release_moments
+from capemix.moments import check_room, release_moments
 from capemix.plan import Accountant, Plan, RecordPlan, make_plan, make_record_plan
 from capemix.plan.images import Images
 from capemix.plan.moments import make_moments_plan
@@ -249,8 +249,6 @@ def release_of(
         counted = {"ledger": budget.ledger, "lineage": budget.name}
     sites = [rows] if isinstance(rows, LabeledRows) else list(rows)
     first = sites[0]
-    for name in ("samples", "redraw"):
-        _check_room(name, asked.get(name), first.width)
     kind = SynthesizerName.named(synthesizer)
     if first.table is not None and kind is not SynthesizerName.MOMENTS:
         raise InputError(
@@ -305,6 +303,9 @@ def release_of(
         "samples": 1000,
         **asked,
     }
+    for name, bytes_a_number in (("samples", 16), ("redraw", 40)):
+        if isinstance(asked.get(name), int):
+            require_memory(f"--{name}", asked[name], first.width, bytes_a_number)
     if math.isinf(epsilon):
         asked["noise"] = 0.0
     free = math.isinf(epsilon) or asked.get("accountant") == Accountant.PAPER
@@ -411,6 +412,7 @@ def _release_of_moments(
         sites=len(sites),
         **{name: asked[name] for name in _WHO if name in asked},
     )
+    check_room(plan)
     looks = None
     if normalise == PAID and not math.isinf(epsilon):
         looks = plan_looks(
@@ -455,17 +457,6 @@ def _release_of_moments(
         lambda chosen: chosen.guarantee(seeded=seeded, one_process=True),
         progress=progress,
     )
-
-
-def _check_room(name: str, rows: Any, width: int) -> None:
-    """Before anything is charged: rows, and as much again to write them, must fit the memory."""
-    if isinstance(rows, int) and 8.0 * rows * width > memory():
-        raise InputError(
-            f"--{name}",
-            f"asks for more rows of {width} numbers than the machine's memory holds",
-            value=rows,
-            fix="lower it",
-        )
 
 
 def _tuned(epsilon: float, **asked: Any) -> dict[str, int]:

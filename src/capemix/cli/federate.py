@@ -258,6 +258,7 @@ def _cape_plan(
 ) -> Asked:
     """``typed`` are the options that were given."""
     from capemix.engines.flower.files import check_fits
+    from capemix.moments import check_room
     from capemix.plan import make_moments_plan, make_plan
     from capemix.plan.images import Images
     from capemix.synthesizers.names import SynthesizerName
@@ -291,6 +292,7 @@ def _cape_plan(
             del asked["samples"]
         made = make_moments_plan(scheme="cape", **asked, **facts)
         check_fits(made)
+        check_room(made)
         return made.calibrate(epsilon)
     if facts["class_sizes"] is None:
         raise InputError("--class-sizes", "must be declared to mix rows", fix="give public sizes")

@@ -10,6 +10,7 @@ import numpy.typing as npt
 
 from capemix.data.rows import LabeledRows
 from capemix.guarantee import Guarantee
+from capemix.kernels.memory import require_memory
 from capemix.moments.images import image_rows
 from capemix.moments.tables import drawn_rows, taken_moments
 from capemix.moments.taking import SumOf, Taking
@@ -17,7 +18,16 @@ from capemix.plan.moments import MomentsPlan
 from capemix.randomness.source import SeededSource
 from capemix.release import Release
 
-__all__ = ["SumOf", "drawn_rows", "release_moments"]
+__all__ = ["SumOf", "check_room", "drawn_rows", "release_moments"]
+
+
+def check_room(plan: MomentsPlan) -> None:
+    """Whether whoever draws the rows has the memory for them, as far as is known beforehand: for so
+    many as are asked for, or as declared sizes say."""
+    option, rows = "--samples", plan.samples
+    if rows is None:
+        option, rows = "--class-sizes", sum(plan.class_sizes or ())
+    require_memory(option, rows, plan.width, 40 if plan.images is None else 16)
 
 
 def release_moments(

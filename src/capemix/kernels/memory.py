@@ -1,0 +1,34 @@
+"""Whether what is asked for fits the memory, before anything is charged for it."""
+
+from __future__ import annotations
+
+import math
+import os
+from pathlib import Path
+
+from capemix.errors import InputError
+
+_LIMIT = Path("/sys/fs/cgroup/memory.max")
+
+
+def memory() -> float:
+    """The machine's, or what a container may use of it, in bytes; infinite where it is not said."""
+    try:
+        whole = float(os.sysconf("SC_PHYS_PAGES")) * os.sysconf("SC_PAGE_SIZE")
+    except (AttributeError, ValueError, OSError):
+        whole = math.inf
+    try:
+        return min(whole, float(_LIMIT.read_text()))
+    except (OSError, ValueError):  # no container, or "max"
+        return whole
+
+
+def require_memory(option: str, rows: int, width: int, bytes_a_number: int) -> None:
+    """For ``rows`` that are drawn and written, ``width`` numbers each."""
+    if float(bytes_a_number) * rows * width > memory():
+        raise InputError(
+            option,
+            f"asks for more rows (of {width} columns) than the memory holds",
+            value=rows,
+            fix="lower it",
+        )
