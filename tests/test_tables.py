@@ -504,7 +504,8 @@ def test_cells_for_a_peer_go_there_and_back(tmp_path: Path) -> None:
         assert (known[name].cells(codes, rng) - frame[name]).abs().max() <= width
 
 
-def test_the_page_has_the_peers_table() -> None:
+def test_the_page_has_the_tables_of_the_recorded_runs() -> None:
     docs = Path(__file__).parents[1] / "docs"
-    made = tables.beside_table(whole_lines(docs / "tables-peer.csv"))
-    assert made in (docs / "method.md").read_text()
+    page = (docs / "method.md").read_text()
+    assert tables.splits_table(whole_lines(docs / "tables.csv")) in page
+    assert tables.beside_table(whole_lines(docs / "tables-peer.csv")) in page

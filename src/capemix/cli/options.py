@@ -53,7 +53,7 @@ Samples = Annotated[
     int,
     typer.Option(
         help="T: synthetic rows, over all classes. Not given, moments draw as many as there are "
-        "records, and four times as many images."
+        "records, and four times as many images; rows of a table beyond one a record have texture."
     ),
 ]
 Synthesizer = Annotated[

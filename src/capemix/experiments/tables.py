@@ -231,6 +231,18 @@ def _text(found: tuple[float, float] | None, seconds: float) -> tuple[str, ...]:
     return (*accuracies, f"{seconds:.2f}")
 
 
+def splits_table(lines: Iterable[dict[str, str]]) -> str:
+    """Lines of releases and of real rows as a table of means over splits."""
+    groups: dict[str, dict[str, list[dict[str, str]]]] = {}
+    for line in lines:
+        groups.setdefault(line["data"], {}).setdefault(line["epsilon"], []).append(line)
+    rows = [["data", "splits", "epsilon 1", "epsilon 10", "real rows"], ["---"] * 5]
+    for name, by_epsilon in groups.items():
+        found = [_means(by_epsilon[epsilon], "logreg", "boosting") for epsilon in ("1", "10", "")]
+        rows.append([name, str(len(by_epsilon["1"])), *found])
+    return _markdown(rows)
+
+
 def beside_table(lines: Iterable[dict[str, str]]) -> str:
     """Lines of peers as a table of means over splits; stopped ones apart."""
     groups: dict[tuple[str, ...], list[dict[str, str]]] = {}
@@ -249,6 +261,10 @@ def beside_table(lines: Iterable[dict[str, str]]) -> str:
         else:
             found = _means(group, "logreg", "boosting")
         rows.append([*key[:3], str(len(group)), found, ours, ratio])
+    return _markdown(rows)
+
+
+def _markdown(rows: Sequence[Sequence[str]]) -> str:
     return "".join(f"| {' | '.join(row)} |\n" for row in rows).replace(" --- ", "---")
 
 
