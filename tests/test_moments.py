@@ -32,7 +32,9 @@ from capemix.ledger.filter import Limit
 from capemix.moments import check_room, drawn_rows
 from capemix.moments.taking import Taking
 from capemix.plan import MomentsPlan, NoiseLaw, plan_from_json
+from capemix.plan.images import Images
 from capemix.plan.moments import MOST_RANK, moments_from_json
+from capemix.plan.plan import lattice_norm_bound
 from capemix.plan.rounds import Round, plan_rounds
 from capemix.plan.shares import AGAIN, CENTRE, CENTRES, OWN_SHARES, SHARES, SIZES, SPREAD, SPREADS
 from capemix.prepare.frame import (
@@ -53,6 +55,7 @@ from capemix.prepare.rows import Preparation
 from capemix.prepare.steps import ColumnMap, PublicMap
 from capemix.queries import Participation, Relation
 from capemix.randomness.source import SeededSource, SystemSource
+from capemix.randomness.tables import MAX_SIGMA
 from capemix.synthesizers.moments import (
     STRENGTH,
     ClassGaussians,
@@ -65,6 +68,7 @@ from capemix.synthesizers.moments import (
     tuned_rank,
     wigner_edge,
 )
+from capemix.synthesizers.names import SynthesizerName
 from conftest import Capemix
 
 Real = npt.NDArray[np.float64]
@@ -755,6 +759,34 @@ def test_rows_are_counted_with_what_it_takes_to_draw_and_write_them(
         check_room(a_plan(train, samples=1001))
     with pytest.raises(InputError, match="--class-sizes asks for more rows"):
         check_room(a_plan(train, class_sizes=(101,) * 10))
+    seen = Images.of(SynthesizerName.MOMENTS_TEACHER, 64, (8, 8), False)
+    check_room(a_plan(train, class_sizes=(62,) * 10, images=seen))  # four rows a record
+    with pytest.raises(InputError, match="--class-sizes asks for more rows"):
+        check_room(a_plan(train, class_sizes=(63,) * 10, images=seen))
+
+
+def test_rows_of_more_sites_than_the_scheme_has_are_refused_before_they_are_charged(
+    tmp_path: Path,
+) -> None:
+    train, _ = digits()
+    ledger = Ledger.open(tmp_path / "ledger.db")
+    ledger.lineage("digits").set_limit(Limit(1.0, 2e-5))
+    with pytest.raises(InputError, match="sites must be 1 for --scheme central"):
+        release_of(
+            partition(train, 3, "iid", seed=1),
+            epsilon=0.5,
+            source=SystemSource(),
+            synthesizer="moments",
+            normalise=PublicMap.of_range(0, 16),
+            ledger=ledger,
+            lineage="digits",
+        )
+    assert ledger.lineage("digits").account().used == 0.0
+
+
+def test_no_lattice_has_more_noise_than_its_tables_hold() -> None:
+    for multiplier in (1212.1212121212122, *(40_000 / k for k in range(1, 2000))):
+        assert lattice_norm_bound(multiplier, 100) * multiplier <= MAX_SIGMA
 
 
 def test_a_release_is_charged_before_anything_is_drawn(

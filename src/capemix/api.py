@@ -412,6 +412,13 @@ def _release_of_moments(
         sites=len(sites),
         **{name: asked[name] for name in _WHO if name in asked},
     )
+    if plan.federation.sites != len(sites):
+        raise InputError(
+            "sites",
+            f"must be {plan.federation.sites} for --scheme {plan.federation.scheme}",
+            value=len(sites),
+            fix="give all rows as one site's, or use --scheme cape",
+        )
     check_room(plan)
     looks = None
     if normalise == PAID and not math.isinf(epsilon):

@@ -17,14 +17,18 @@ T = TypeVar("T")
 
 def in_parallel(work: Callable[[T], None], over: Iterable[T], threads: int | None) -> None:
     """Do all of it, on ``threads`` threads, or on as many as there are cores for this process."""
-    count = threads or cores()
+    parts, count = list(over), threads or cores()
     if count == 1:
-        for part in over:
+        for part in parts:
             work(part)
         return
-    with _products_on_one_thread(), ThreadPoolExecutor(count) as pool:
-        for _ in pool.map(work, over):
-            pass
+    with _products_on_one_thread():
+        if len(parts) == 1:
+            work(parts[0])
+            return
+        with ThreadPoolExecutor(min(count, max(len(parts), 1))) as pool:
+            for _ in pool.map(work, parts):
+                pass
 
 
 def cores() -> int:

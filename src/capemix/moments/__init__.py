@@ -17,6 +17,7 @@ from capemix.moments.taking import SumOf, Taking
 from capemix.plan.moments import MomentsPlan
 from capemix.randomness.source import SeededSource
 from capemix.release import Release
+from capemix.synthesizers.images import SMOOTH_A_RECORD, TEXTURES
 
 __all__ = ["SumOf", "check_room", "drawn_rows", "release_moments"]
 
@@ -27,6 +28,7 @@ def check_room(plan: MomentsPlan) -> None:
     option, rows = "--samples", plan.samples
     if rows is None:
         option, rows = "--class-sizes", sum(plan.class_sizes or ())
+        rows *= 1 if plan.images is None else TEXTURES * SMOOTH_A_RECORD
     require_memory(option, rows, plan.width, 40 if plan.images is None else 16)
 
 

@@ -488,7 +488,8 @@ def lattice_norm_bound(multiplier: float, columns: int) -> int:
             fix="raise it; of mixtures, fewer --samples need less",
         )
     fine = max(_SIGMA_AIM / multiplier, 32.0 * math.sqrt(columns))
-    return max(1, math.floor(min(fine, MAX_LATTICE_NORM, MAX_SIGMA / multiplier)))
+    bound = max(1, math.floor(min(fine, MAX_LATTICE_NORM, MAX_SIGMA / multiplier)))
+    return bound if bound * multiplier <= MAX_SIGMA else bound - 1  # by rounding alone
 
 
 def steps_as_json(steps: tuple[Step, ...]) -> list[dict[str, str]]:
