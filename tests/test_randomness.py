@@ -174,14 +174,14 @@ def test_the_binomial_table_is_exact_to_2_to_the_minus_100(n: int, size: int, am
 
 
 def exact_gaussian(sigma: float) -> list[int]:
-    """exp(-x^2 / 2 sigma^2) from 0 on, in units of 2^-320, by the recurrence that is promised."""
+    """exp(-x^2 / 2 sigma^2) from 0 on, in units of 2^-192, by the recurrence that is promised."""
     variance = Fraction(sigma) ** 2
     last = math.ceil(sigma * math.sqrt(2.0 * math.log(2.0) * 115)) + 1
     step, ratio = tables._fixed_exp(-1 / (2 * variance)), tables._fixed_exp(-1 / variance)
-    weights, weight = [], 1 << 320
+    weights, weight = [], 1 << 192
     for _ in range(last + 1):
         weights.append(weight)
-        weight, step = (weight * step) >> 320, (step * ratio) >> 320
+        weight, step = (weight * step) >> 192, (step * ratio) >> 192
     return weights
 
 
@@ -239,7 +239,7 @@ def test_a_table_of_weights_a_hair_from_exact_is_told_apart() -> None:
     assert not is_voses(law, 1 - len(half), [*half[:0:-1], *half])
 
 
-ONE = 1 << 320
+ONE = 1 << 192
 
 
 @pytest.mark.parametrize("kernels", ["fast", "plain"])
@@ -262,7 +262,7 @@ def test_any_weights_table_is_that_of_exact_integers(
 ) -> None:
     """The last lie a hair below equal shares, where quotients are hardest to round."""
     monkeypatch.setenv("CAPEMIX_KERNELS", kernels)
-    assert is_voses(tables._alias_table(-7, words_of(weights, 6)), -7, weights)
+    assert is_voses(tables._alias_table(-7, words_of(weights, 4)), -7, weights)
 
 
 def test_threads_that_ask_for_a_law_at_once_get_one_table(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -210,7 +210,8 @@ def site_share(
         if progress is not None:
             progress(block.stop - block.start)
 
-    in_parallel(fill, blocks(query), threads)
+    summed = isinstance(rows, SummedRows)
+    in_parallel(fill, blocks(query), threads, numbers=values.size if summed else None)
     return SiteShare(site, values, plan.site_deviation)
 
 
@@ -311,7 +312,7 @@ class Coordinator:
             part = slice(block.start, block.stop)
             kernels.active().to_float(signed[part].reshape(-1), unit, floats[part].reshape(-1))
 
-        in_parallel(convert, blocks(self._query), threads)
+        in_parallel(convert, blocks(self._query), threads, numbers=floats.size)
         return floats
 
     def _total(self) -> Array:

@@ -42,8 +42,8 @@ class Kernels(Protocol):
     def gaussian_weights(self, step: Words, ratio: Words, out: Words) -> None:
         """out[0] = 1 and out[x + 1] = out[x] * step, where step becomes step * ratio each time.
 
-        All are multiples of 2^-320 in 64-bit words, the lowest first: five words for the numbers
-        below 1, six for the two or more of ``out``. Products are rounded down.
+        All are multiples of 2^-192 in 64-bit words, the lowest first: three words for the numbers
+        below 1, four for the two or more of ``out``. Products are rounded down.
         """
 
     def rounded_weights(self, half: Words, coefficients: Words, slope: Words, out: Words) -> None:
@@ -59,7 +59,7 @@ class Kernels(Protocol):
     def scaled(
         self, weights: Words, reciprocal: Words, head: Words, middle: Words, tail: Words
     ) -> None:
-        """weight * reciprocal / 2^672 rounded down, of six words each and eight, lowest first: its
+        """weight * reciprocal / 2^416 rounded down, of four words each and six, lowest first: its
         last 32 bits are the tail, the 64 before them the middle, and up to 64 the head."""
 
     def alias_columns(

@@ -74,21 +74,21 @@ def _product(a, m, b, n, out):
 
 @numba.njit(nogil=True, cache=True)
 def gaussian_weights(step, ratio, out):
-    product = np.empty(10, dtype=np.uint64)
-    now = np.empty(5, dtype=np.uint64)
-    for k in range(5):
+    product = np.empty(6, dtype=np.uint64)
+    now = np.empty(3, dtype=np.uint64)
+    for k in range(3):
         out[0, k] = U64(0)
         out[1, k] = now[k] = step[k]
-    out[0, 5] = U64(1)
-    out[1, 5] = U64(0)
+    out[0, 3] = U64(1)
+    out[1, 3] = U64(0)
     for x in range(2, out.shape[0]):
-        _product(now, 5, ratio, 5, product)
-        for k in range(5):
-            now[k] = product[5 + k]
-        _product(out[x - 1], 5, now, 5, product)
-        for k in range(5):
-            out[x, k] = product[5 + k]
-        out[x, 5] = U64(0)
+        _product(now, 3, ratio, 3, product)
+        for k in range(3):
+            now[k] = product[3 + k]
+        _product(out[x - 1], 3, now, 3, product)
+        for k in range(3):
+            out[x, k] = product[3 + k]
+        out[x, 3] = U64(0)
 
 
 @numba.njit(nogil=True, cache=True)
@@ -96,7 +96,7 @@ def rounded_weights(half, coefficients, slope, out):
     last = coefficients.shape[0] - 1
     u = np.empty(4, dtype=np.uint64)
     total = np.empty(4, dtype=np.uint64)
-    product = np.empty(10, dtype=np.uint64)
+    product = np.empty(8, dtype=np.uint64)
     for x in range(half.shape[0]):
         carry = U64(0)
         for k in range(4):
@@ -107,8 +107,8 @@ def rounded_weights(half, coefficients, slope, out):
             carry = U64(0)
             for k in range(4):
                 carry, total[k] = _multiply(U64(1), product[3 + k], coefficients[j, k], carry)
-        _product(total, 4, half[x], 6, product)
-        for k in range(6):
+        _product(total, 4, half[x], 4, product)
+        for k in range(4):
             out[x, k] = product[3 + k]
 
 
@@ -123,12 +123,12 @@ def half_sums(rows, out):
 
 @numba.njit(nogil=True, cache=True)
 def scaled(weights, reciprocal, head, middle, tail):
-    product = np.empty(14, dtype=np.uint64)
+    product = np.empty(10, dtype=np.uint64)
     for x in range(weights.shape[0]):
-        _product(weights[x], 6, reciprocal, 8, product)
-        head[x] = product[12]
-        middle[x] = product[11]
-        tail[x] = product[10] >> U64(32)
+        _product(weights[x], 4, reciprocal, 6, product)
+        head[x] = product[8]
+        middle[x] = product[7]
+        tail[x] = product[6] >> U64(32)
 
 
 @numba.njit(nogil=True, cache=True)

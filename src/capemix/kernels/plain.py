@@ -39,11 +39,11 @@ def alias_add(
 
 def gaussian_weights(step: Words, ratio: Words, out: Words) -> None:
     now, by = integers_of(np.stack([step, ratio]))
-    weights, weight = [], 1 << 320
+    weights, weight = [], 1 << 192
     for _ in range(len(out)):
         weights.append(weight)
-        weight, now = (weight * now) >> 320, (now * by) >> 320
-    out[:] = words_of(weights, 6)
+        weight, now = (weight * now) >> 192, (now * by) >> 192
+    out[:] = words_of(weights, 4)
 
 
 def rounded_weights(half: Words, coefficients: Words, slope: Words, out: Words) -> None:
@@ -54,7 +54,7 @@ def rounded_weights(half: Words, coefficients: Words, slope: Words, out: Words) 
         for factor in reversed(factors[:-1]):
             total = (x * x * by * total >> 192) + factor
         weights.append(weight * total >> 192)
-    out[:] = words_of(weights, 6)
+    out[:] = words_of(weights, 4)
 
 
 def half_sums(rows: Words, out: Words) -> None:
@@ -63,7 +63,7 @@ def half_sums(rows: Words, out: Words) -> None:
 
 def scaled(weights: Words, reciprocal: Words, head: Words, middle: Words, tail: Words) -> None:
     [factor] = integers_of(reciprocal[None])
-    _store([(weight * factor) >> 672 for weight in integers_of(weights)], head, middle, tail)
+    _store([(weight * factor) >> 416 for weight in integers_of(weights)], head, middle, tail)
 
 
 def alias_columns(columns_log2: int, first: int, table: Words, middle: Words, tail: Words) -> None:

@@ -8,16 +8,28 @@ from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from functools import cache
-from typing import TypeVar
+from typing import Final, TypeVar
 
 from threadpoolctl import ThreadpoolController
 
 T = TypeVar("T")
 
 
-def in_parallel(work: Callable[[T], None], over: Iterable[T], threads: int | None) -> None:
-    """Do all of it, on ``threads`` threads, or on as many as there are cores for this process."""
-    parts, count = list(over), threads or cores()
+_LITTLE: Final = 1 << 23
+"""Numbers gone through that take less time than threads take to be started and waited for."""
+
+
+def in_parallel(
+    work: Callable[[T], None],
+    over: Iterable[T],
+    threads: int | None,
+    *,
+    numbers: int | None = None,
+) -> None:
+    """Do all of it, on ``threads`` threads, or on as many as there are cores for this process; on
+    this one, if the ``numbers`` it goes through are few."""
+    little = numbers is not None and numbers < _LITTLE
+    parts, count = list(over), 1 if little else threads or cores()
     if count == 1:
         for part in parts:
             work(part)

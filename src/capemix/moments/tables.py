@@ -9,6 +9,7 @@ from capemix.data.schema import Table
 from capemix.moments.taking import Taking
 from capemix.plan.moments import MomentsPlan
 from capemix.plan.shares import AGAIN, CENTRE, CENTRES, SPREAD, SPREADS
+from capemix.prepare.frame import pieces
 from capemix.prepare.moments import Spreads
 from capemix.prepare.rows import denormalise_rows, normalise_rows
 from capemix.randomness.gaussian import draw_normals
@@ -24,11 +25,11 @@ from capemix.synthesizers.moments import (
     clamped_rows,
     cleaned_spread,
     own_spread,
+    root_of,
     shrunk_centres,
     strengths,
     texture_of,
     tuned_rank,
-    turned,
     wigner_edge,
 )
 from capemix.synthesizers.tables import frequencies, picked
@@ -102,20 +103,18 @@ def drawn_rows(
     low, high = _range(plan)
     counts = apportioned(wanted, found.sizes)
     plain = np.minimum(counts, apportioned(min(wanted, records), found.sizes))
-    together, done = np.empty((counts.sum(), plan.width)), 0
+    together, done = np.zeros((counts.sum(), plan.width)), 0
     for k, count in enumerate(counts.tolist()):
         # Enough to match centre and variances after clamping, though fewer may be kept.
         normals = np.empty((max(count, 2_000), plan.width), dtype=np.float32)
         draw_normals(normals.reshape(-1), source.stream("normals", k))
         centre, spread = found.centres[k], found.spreads[k]
-        made = (
-            clamped_rows(centre, spread, normals, low, high)
-            if plan.table is None
-            else table_rows(plan.table, centre, spread, normals)
-        )
-        together[done : done + count] = made[:count]
-        beyond = together[done + plain[k] : done + count]
-        _add_texture(beyond, found.texture, low, high, source, k)
+        mine = together[done : done + count]
+        if plan.table is None:
+            mine[:] = clamped_rows(centre, spread, normals, low, high)[:count]
+        else:
+            fill_table_rows(mine, plan.table, centre, spread, normals)
+        _add_texture(mine[plain[k] :], found.texture, low, high, source, k)
         done += count
     denormalise_rows(together, plan.normalise)
     if plan.table is not None:
@@ -137,19 +136,21 @@ def _add_texture(
     rows[:, columns] = np.clip(rows[:, columns] + normals * texture[columns], low, high)
 
 
-def table_rows(table: Table, centre: Real, spread: Real, normals: Floats) -> Real:
-    """Rows of one class of a coded table, in normalised units: numbers clamped to [-1, 1], in every
-    block one category."""
-    rows = turned(spread, normals)
+def fill_table_rows(rows: Real, table: Table, centre: Real, spread: Real, normals: Floats) -> None:
+    """Rows of one class of a coded table in place of zeros, in normalised units: numbers clamped to
+    [-1, 1], in every block one category. Of the ``normals``, which may be more than the rows, the
+    deviations are made where they lie."""
+    root = root_of(spread).astype(normals.dtype)
+    for piece in pieces(len(normals)):
+        normals[piece] = normals[piece] @ root
     every, numbers = np.arange(len(rows)), np.ones(table.width, dtype=bool)
     for block in table.blocks:
         numbers[block] = False
-        category = picked(rows[:, block], frequencies(centre[block]))
-        rows[:, block] = 0.0
-        rows[every, block.start + category] = 1.0
-    variance = np.diag(spread)[numbers]
-    rows[:, numbers] = clamped(centre[numbers], variance, rows[:, numbers], -1.0, 1.0)
-    return rows
+        category = picked(normals[:, block], frequencies(centre[block]))
+        rows[every, block.start + category[: len(rows)]] = 1.0
+    deviations = normals[:, numbers].astype(np.float64)
+    made = clamped(centre[numbers], np.diag(spread)[numbers], deviations, -1.0, 1.0)
+    rows[:, numbers] = made[: len(rows)]
 
 
 def _range(plan: MomentsPlan) -> tuple[Real | float, Real | float]:

@@ -161,7 +161,7 @@ class Frame:
                         rows -= row_by_row(row_by_row(rows, self.without), self.without.T)
                     out[piece] = rows if self.basis is None else row_by_row(rows, self.basis)
 
-            in_parallel(fill, pieces(len(seen)), None)
+            in_parallel(fill, pieces(len(seen)), None, numbers=seen.size)
             return out
 
         key = key_of(self.upright, self.normalise, self.centre, self.basis, self.without, labels)

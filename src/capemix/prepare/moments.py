@@ -128,8 +128,10 @@ class Spreads:
     def add(self, sums: npt.NDArray[Any], v: Real, group: Codes, lattice: int | None) -> None:
         if v.shape[1] != self.frame.directions:
             raise ValueError("vectors of another frame")
-        unit: npt.NDArray[Any] = clip_rows(clip_rows(v, self.clip) / self.clip, 1.0)
-        if lattice is not None:
+        unit: npt.NDArray[Any] = clip_rows(v, self.clip) / self.clip
+        if lattice is None:
+            unit = clip_rows(unit, self.bound)
+        else:
             unit = whole_rows(unit, math.isqrt(lattice)).astype(np.float32)
         for place in np.unique(group):
             mine = unit[group == place]
@@ -248,16 +250,15 @@ def sum_contributions(
         numbers = min(max(_FEW, sums.size), _MANY)
         at_once = min(cores(), max(1, _MEMORY // max(sums.nbytes, 1)))
     step = max(1, numbers // max(frame.columns, frame.places, len(NORMS)))
-    in_parallel(add, pieces(len(kept), step), at_once)
+    in_parallel(add, pieces(len(kept), step), at_once, numbers=len(kept) * frame.columns)
     return SummedRows(sums, asked.bound, lattice_norm_bound)
 
 
 def _bounded(rows: Real, bound: float, lattice: int | None) -> npt.NDArray[Any]:
-    """Whatever was computed, it may be no more."""
-    clipped = clip_rows(rows, bound)
+    """Whatever was computed, it may be no more: clipped again, or on the lattice counted."""
     if lattice is None:
-        return clipped
-    return truncate_rows(clipped, l2_norm_bound=bound, lattice_norm_bound=lattice)
+        return clip_rows(rows, bound)
+    return truncate_rows(rows, l2_norm_bound=bound, lattice_norm_bound=lattice)
 
 
 def _add_rows(sums: npt.NDArray[Any], added: npt.NDArray[Any], group: Codes) -> None:

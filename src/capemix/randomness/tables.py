@@ -2,8 +2,9 @@
 
 A table has 2^k columns. A draw reads a 32-bit word: k bits choose the column, the other 32-k are
 compared with the head of the column's threshold; only on a tie (probability 2^-(32-k)) are 96
-further bits compared with its tail. Probabilities are thus multiples of 2^-128, computed in
-integer arithmetic with a wide margin; the tails cut off weigh less than 2^-110.
+further bits compared with its tail. Probabilities are thus multiples of 2^-128, rounded from
+weights of 192 bits after the point: of 2^20 columns that is 2^-108 in all. The weights themselves
+are off by less than 2^-115, and the tails cut off weigh less than 2^-110.
 
 The discrete Gaussian is Canonne, Kamath, Steinke 2020; the alias method Walker 1977, Vose 1991.
 """
@@ -35,10 +36,10 @@ MAX_SIGMA: Final = 40_000.0
 """Largest deviation, in lattice units, that a table is built for (2^20 columns)."""
 
 _CHUNK: Final = 1 << 19  # words at a time: every call hands the interpreter lock over twice
-_FIXED: Final = 320  # bits after the point while weights are computed
-_WORDS: Final = 6  # of 64 bits that hold a weight, 1 at most
+_FIXED: Final = 192  # bits after the point while weights are computed
+_WORDS: Final = 4  # of 64 bits that hold a weight, 1 at most
 _TOTAL: Final = 128  # probabilities are multiples of 2^-128
-_SHIFT: Final = 672  # bits taken off a weight's product with the total's reciprocal
+_SHIFT: Final = 416  # bits taken off a weight's product with the total's reciprocal
 _TAIL_BITS: Final = 115
 _LAWS: Final = 16  # kept: a release of moments has eleven rounds, each with a law of its own
 _DECIMAL = Context(prec=130)
@@ -158,11 +159,11 @@ def _room(values: int) -> Words:
 def _scale(weights: Words, total: int, parts: Words) -> None:
     """weight * 2^128 / total, rounded down.
 
-    It is a product with m = ceil(2^800 / total): weight * m / 2^672 is above the quotient by less
-    than weight / 2^672. As weight * total is below 2^672, that is less than 1 / total, and does
+    It is a product with m = ceil(2^544 / total): weight * m / 2^416 is above the quotient by less
+    than weight / 2^416. As weight * total is below 2^416, that is less than 1 / total, and does
     not reach the next integer (Granlund, Montgomery 1994).
     """
-    [reciprocal] = words_of([-(-(1 << (_TOTAL + _SHIFT)) // total)], 8)
+    [reciprocal] = words_of([-(-(1 << (_TOTAL + _SHIFT)) // total)], 6)
     kernels.active().scaled(weights, reciprocal, *parts)
 
 
@@ -200,7 +201,7 @@ def _kept(laws: int) -> Callable[[Callable[P, IntegerLaw]], Callable[P, IntegerL
 
 
 def _fixed_exp(exponent: Fraction) -> int:
-    """exp(exponent) as an integer multiple of 2^-320."""
+    """exp(exponent) as an integer multiple of 2^-192."""
     ratio = _DECIMAL.divide(Decimal(exponent.numerator), Decimal(exponent.denominator))
     scaled = _DECIMAL.multiply(_DECIMAL.exp(ratio), Decimal(1 << _FIXED))
     return int(scaled)
@@ -212,7 +213,7 @@ def _half_gaussian(sigma: float) -> Words:
         raise ValueError(f"sigma must be in (0, {MAX_SIGMA:g}] lattice units, not {sigma}")
     variance = Fraction(sigma) ** 2
     last = math.ceil(sigma * math.sqrt(2.0 * math.log(2.0) * _TAIL_BITS)) + 1
-    step, ratio = words_of([_fixed_exp(-1 / (2 * variance)), _fixed_exp(-1 / variance)], 5)
+    step, ratio = words_of([_fixed_exp(-1 / (2 * variance)), _fixed_exp(-1 / variance)], 3)
     weights = np.empty((last + 1, _WORDS), dtype=np.uint64)
     kernels.active().gaussian_weights(step, ratio, weights)
     return weights
@@ -240,7 +241,7 @@ def rounded_gaussian(sigma: float) -> IntegerLaw:
     most = len(half) ** 2 / float(variance) ** 2  # of x^2 / s^4
     coefficients: list[int] = []
     j, size = 0, 1.0
-    while size > 2.0**-200:
+    while size > 2.0**-140:
         # The integral of t^(2j) exp(-t^2/2s^2) over |t| <= 1/2, by the series of exp.
         moment, factor, i = 0, one, 0
         while factor:
@@ -250,10 +251,10 @@ def rounded_gaussian(sigma: float) -> IntegerLaw:
             factor = -((factor * inverse_variance) >> _FIXED) // (2 * i)
             if abs(factor) <= 1:
                 break
-        coefficients.append((moment >> (_FIXED - 192)) // math.factorial(2 * j))
+        coefficients.append(moment // math.factorial(2 * j))
         j += 1
         size *= most / 4 / (2 * j) / (2 * j + 1)
-    slope = (inverse_variance * inverse_variance) >> (2 * _FIXED - 192)
+    slope = (inverse_variance * inverse_variance) >> _FIXED
     words = words_of([*coefficients, slope], 4)
     kernels.active().rounded_weights(half, words[:-1], words[-1], half)
     return _mirrored(half)

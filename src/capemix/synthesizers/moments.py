@@ -129,11 +129,10 @@ def own_spread(spread: Real, edge: float) -> Real:
     return np.asarray((directions * np.maximum(1.0 + kept, 0.1)) @ directions.T)
 
 
-def turned(spread: Real, normals: Floats) -> Real:
-    """``normals`` with covariance ``spread``: deviations about a centre."""
+def root_of(spread: Real) -> Real:
+    """What gives normal rows the covariance ``spread``, multiplied from the right."""
     found, directions = np.linalg.eigh(spread)
-    root = (directions * np.sqrt(np.maximum(found, 0.0))).T
-    return np.asarray(normals @ root.astype(normals.dtype), dtype=np.float64)
+    return np.asarray((directions * np.sqrt(np.maximum(found, 0.0))).T)
 
 
 def clamped_rows(
@@ -141,7 +140,8 @@ def clamped_rows(
 ) -> Real:
     """Rows of one class: ``normals`` turned to ``spread``, moved and stretched so that after being
     clamped to the range they still have the centre and the variances asked for."""
-    return clamped(centre, np.diag(spread), turned(spread, normals), low, high)
+    deviations = np.asarray(normals @ root_of(spread).astype(normals.dtype), dtype=np.float64)
+    return clamped(centre, np.diag(spread), deviations, low, high)
 
 
 def clamped(

@@ -9,7 +9,7 @@ and so with what is picked. All of it is post-processing.
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
@@ -51,7 +51,7 @@ def frequencies(noisy: Real) -> Real:
     return np.asarray(np.maximum(noisy - beyond[np.flatnonzero(falling > beyond)[-1]], 0.0))
 
 
-def picked(deviations: Real, wanted: Real) -> npt.NDArray[np.int64]:
+def picked(deviations: npt.NDArray[np.floating[Any]], wanted: Real) -> npt.NDArray[np.int64]:
     """One category, by its place, for each row of a block's deviations about its centre; each as
     often as ``wanted`` says, and one that is wanted never, never."""
     z = np.divide(deviations.T, np.sqrt(np.maximum(wanted, _FLOOR))[:, None], order="C")
