@@ -765,6 +765,19 @@ def test_rows_are_counted_with_what_it_takes_to_draw_and_write_them(
         check_room(a_plan(train, class_sizes=(63,) * 10, images=seen))
 
 
+@pytest.mark.parametrize("version", [0, 1])
+def test_a_containers_limit_counts_where_it_is_said(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, version: int
+) -> None:
+    paths = tmp_path / "second", tmp_path / "first"
+    monkeypatch.setattr(capemix.kernels.memory, "_LIMITS", paths)
+    whole = capemix.kernels.memory.memory()
+    paths[version].write_text("max\n")
+    assert capemix.kernels.memory.memory() == whole
+    paths[version].write_text("4096\n")
+    assert capemix.kernels.memory.memory() == 4096.0
+
+
 def test_rows_of_more_sites_than_the_scheme_has_are_refused_before_they_are_charged(
     tmp_path: Path,
 ) -> None:

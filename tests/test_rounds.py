@@ -28,6 +28,7 @@ from capemix.engines.in_process import sums_in_process
 from capemix.engines.local import sums_local
 from capemix.errors import InputError
 from capemix.guarantee import Guarantee
+from capemix.kernels import memory as memory_module
 from capemix.ledger import Account, Ledger, Limit
 from capemix.moments import SumOf, release_moments
 from capemix.plan import MomentsPlan, Plan, make_moments_plan, make_plan, moments_from_json
@@ -695,6 +696,16 @@ def test_with_more_sites_lost_than_allowed_in_all_nothing_is_released(
     assert outcome is not None
     assert outcome.status == "ended"
     assert set(outcome.lost) == {"1", "2"}
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_coordinator_without_the_memory_for_the_rows_asks_no_site(
+    coordinated: Callable[..., Any], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(memory_module, "memory", lambda: 1e6)
+    plan = a_plan(samples=5_001)
+    with pytest.raises(InputError, match="--samples asks for more rows"):
+        coordinated(plan, lambda _site, _asked: pytest.fail("a site was asked"))
     assert not (tmp_path / "out").exists()
 
 

@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import math
 import os
+from contextlib import suppress
 from pathlib import Path
 
 from capemix.errors import InputError
 
-_LIMIT = Path("/sys/fs/cgroup/memory.max")
+_LIMITS = (
+    Path("/sys/fs/cgroup/memory.max"),
+    Path("/sys/fs/cgroup/memory/memory.limit_in_bytes"),
+)
+"""Of a container, by the second and by the first version of control groups."""
 
 
 def memory() -> float:
@@ -17,10 +22,10 @@ def memory() -> float:
         whole = float(os.sysconf("SC_PHYS_PAGES")) * os.sysconf("SC_PAGE_SIZE")
     except (AttributeError, ValueError, OSError):
         whole = math.inf
-    try:
-        return min(whole, float(_LIMIT.read_text()))
-    except (OSError, ValueError):  # no container, or "max"
-        return whole
+    for limit in _LIMITS:
+        with suppress(OSError, ValueError):  # no container, or "max"
+            whole = min(whole, float(limit.read_text()))
+    return whole
 
 
 def require_memory(option: str, rows: int, width: int, bytes_a_number: int) -> None:

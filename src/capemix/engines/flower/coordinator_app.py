@@ -42,7 +42,7 @@ from capemix.engines.flower.processes import peak_memory
 from capemix.engines.flower.progress import Progress
 from capemix.engines.flower.rounds import Round
 from capemix.errors import CapemixError, InputError
-from capemix.moments import release_moments
+from capemix.moments import check_room, release_moments
 from capemix.plan import Asked, MomentsPlan, Plan, table_of
 from capemix.protocol.chunks import LEAST_CHUNK, MOST_CHUNK
 from capemix.protocol.coordinator import Run
@@ -151,6 +151,8 @@ def _conduct(grid: Grid, settings: Settings, outcome: Outcome) -> None:
             value=len(roster.sites),
             fix="bring the two in line",
         )
+    if isinstance(plan, MomentsPlan):
+        check_room(plan)  # before a site is charged for rows that cannot be drawn here
     settings.out.parent.mkdir(parents=True, exist_ok=True)
     identity = load_identity(settings.identity)
     node_of = find_sites(grid, plan, roster, settings.wait_seconds, outcome)
