@@ -4,6 +4,7 @@ what is made of the sums knows noise from signal."""
 from __future__ import annotations
 
 import math
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -27,6 +28,7 @@ from capemix.engines.local import sum_local
 from capemix.errors import BudgetError, InputError
 from capemix.evaluate import train_and_test
 from capemix.federation import Federation, Scheme
+from capemix.kernels import threads as threads_module
 from capemix.ledger import Ledger
 from capemix.ledger.filter import Limit
 from capemix.moments import check_room, drawn_rows
@@ -37,6 +39,7 @@ from capemix.plan.moments import MOST_RANK, moments_from_json
 from capemix.plan.plan import lattice_norm_bound
 from capemix.plan.rounds import Round, plan_rounds
 from capemix.plan.shares import AGAIN, CENTRE, CENTRES, OWN_SHARES, SHARES, SIZES, SPREAD, SPREADS
+from capemix.prepare import moments as prepare_module
 from capemix.prepare.frame import (
     Frame,
     array_as_json,
@@ -214,6 +217,33 @@ def test_directions_left_out_leave_nothing() -> None:
     for basis, said in ((None, left), (kept, left @ kept)):
         frame = Frame(PublicMap(), 6, 1, basis=basis, without=out)
         assert np.allclose(frame.looking(rows, labels)(np.arange(50))[0], said, atol=1e-4)
+
+
+def test_sums_are_the_same_bits_on_one_thread_and_on_several(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    rng = np.random.default_rng(3)
+    rows, labels = rng.normal(size=(4_000, 40)), rng.integers(0, 3, 4_000)
+    frame = Frame(PublicMap(), 40, 3, basis=rng.normal(size=(40, 20)))
+    asked = (Moments(frame, 9.0, (0.5, 1.0)), Spreads(frame, 9.0), NormHistogram(frame))
+    pools: list[int] = []
+
+    class Counted(ThreadPoolExecutor):
+        def __init__(self, most: int) -> None:
+            pools.append(most)
+            super().__init__(most)
+
+    monkeypatch.setattr(threads_module, "ThreadPoolExecutor", Counted)
+    monkeypatch.setattr(threads_module, "cores", lambda: 3)
+    monkeypatch.setattr(prepare_module, "cores", lambda: 3)
+    found = []
+    for little in (rows.size + 1, rows.size):
+        monkeypatch.setattr(threads_module, "_LITTLE", little)
+        found.append(
+            [sum_contributions(rows.copy(), labels, one, lattice_norm_bound=900) for one in asked]
+        )
+        assert bool(pools) == (little == rows.size)
+    assert all(np.array_equal(a.sums, b.sums) for a, b in zip(*found, strict=True))
 
 
 @pytest.mark.parametrize("lattice", [None, 32_767])
