@@ -85,6 +85,7 @@ _LOOKS: Final = (
 
 _ROUNDS: Final = (
     ("moments", moments_setting, 2.0, 1e-2, _CENTRAL),
+    ("moments, rounded noise", moments_setting, 2.0, 1e-2, {**_CENTRAL, "law": "rounded"}),
     ("moments, three sites", moments_setting, 2.0, 1e-2, {**_RING, "sites": 3}),
     ("images with a teacher", teacher_setting, 2.0, 1e-2, _CENTRAL),
 )
