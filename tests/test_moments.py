@@ -16,13 +16,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 from scipy import stats
+from threadpoolctl import threadpool_limits
 
 import capemix.engines.local
 import capemix.kernels.memory
 import capemix.pipeline
 from capemix.accounting.gaussian import gaussian_epsilon, gaussian_multiplier
 from capemix.accounting.sampled import epsilon_pld
-from capemix.api import Synthesizer, release_of
+from capemix.api import Synthesizer, labeled_rows, release_of
 from capemix.data import LabeledRows, load_dataset, partition
 from capemix.engines.local import sum_local
 from capemix.errors import BudgetError, InputError
@@ -793,6 +794,25 @@ def test_rows_are_counted_with_what_it_takes_to_draw_and_write_them(
     check_room(a_plan(train, class_sizes=(62,) * 10, images=seen))  # four rows a record
     with pytest.raises(InputError, match="--class-sizes asks for more rows"):
         check_room(a_plan(train, class_sizes=(63,) * 10, images=seen))
+
+
+def test_a_wide_release_has_the_same_bits_on_any_number_of_cores() -> None:
+    """So many columns that matrix products are split among threads; whole numbers, so that the rows
+    themselves do not depend on them."""
+    rng = np.random.default_rng(6)
+    features, labels = rng.integers(-1, 2, size=(900, 250)).astype(float), np.arange(900) % 3
+    found = []
+    for threads in (1, 2):
+        with threadpool_limits(threads, user_api="blas"):
+            made = release_of(
+                labeled_rows(features, labels),
+                epsilon=8.0,
+                source=SeededSource(3),
+                synthesizer="moments",
+                normalise=PublicMap(low=-1.0, high=1.0),
+            )
+        found.append(made.features.tobytes())
+    assert found[0] == found[1]
 
 
 @pytest.mark.parametrize("version", [0, 1])

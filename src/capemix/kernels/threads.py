@@ -16,7 +16,8 @@ T = TypeVar("T")
 
 
 _LITTLE: Final = 1 << 23
-"""Numbers gone through that take less time than threads take to be started and waited for."""
+"""Of so few numbers gone through, threads gain less than they cost, in starts, in waiting for one
+another and in handing the interpreter's lock over (measured on two cores)."""
 
 
 def in_parallel(
@@ -30,13 +31,10 @@ def in_parallel(
     this one, if the ``numbers`` it goes through are few."""
     little = numbers is not None and numbers < _LITTLE
     parts, count = list(over), 1 if little else threads or cores()
-    if count == 1:
-        for part in parts:
-            work(part)
-        return
-    with _products_on_one_thread():
-        if len(parts) == 1:
-            work(parts[0])
+    with products_on_one_thread():
+        if count == 1 or len(parts) == 1:
+            for part in parts:
+                work(part)
             return
         with ThreadPoolExecutor(min(count, max(len(parts), 1))) as pool:
             for _ in pool.map(work, parts):
@@ -56,9 +54,9 @@ _inside: list[ExitStack] = []
 
 
 @contextmanager
-def _products_on_one_thread() -> Iterator[None]:
-    """On several, matrix products of several threads would wait for one another. The first in sets
-    the limit, and the last out lifts it."""
+def products_on_one_thread() -> Iterator[None]:
+    """On several, matrix products would wait for one another, and round differently. The first in
+    sets the limit, and the last out lifts it."""
     own = ExitStack()
     with _lock:
         if not _inside:

@@ -11,6 +11,7 @@ import numpy.typing as npt
 from capemix.data.rows import LabeledRows
 from capemix.guarantee import Guarantee
 from capemix.kernels.memory import require_memory
+from capemix.kernels.threads import products_on_one_thread
 from capemix.moments.images import image_rows
 from capemix.moments.tables import drawn_rows, taken_moments
 from capemix.moments.taking import SumOf, Taking
@@ -50,8 +51,9 @@ def release_moments(
     rows: npt.NDArray[np.floating[Any]]
     soft = None
     if plan.images is None:
-        found = taken_moments(taking)
-        rows, labels = drawn_rows(taking.plan, found, SeededSource(taking.digest))
+        with products_on_one_thread():  # small ones, and the same bits on any number of cores
+            found = taken_moments(taking)
+            rows, labels = drawn_rows(taking.plan, found, SeededSource(taking.digest))
     else:
         rows, labels, soft = image_rows(taking)
     return Release(

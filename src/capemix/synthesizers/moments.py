@@ -130,9 +130,10 @@ def own_spread(spread: Real, edge: float) -> Real:
 
 
 def root_of(spread: Real) -> Real:
-    """What gives normal rows the covariance ``spread``, multiplied from the right."""
+    """What gives normal rows the covariance ``spread``: its symmetric root, which does not depend
+    on which directions of one variance are found."""
     found, directions = np.linalg.eigh(spread)
-    return np.asarray((directions * np.sqrt(np.maximum(found, 0.0))).T)
+    return np.asarray((directions * np.sqrt(np.maximum(found, 0.0))) @ directions.T)
 
 
 def clamped_rows(
