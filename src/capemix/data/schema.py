@@ -301,6 +301,8 @@ class Table:
             if found["format"] != FORMAT:
                 raise KeyError("format")
             label = found["label"]
+            _check_parts("schema", found, ("format", "label", "columns"))
+            _check_parts("schema's label", label, ("name", "categories"))
             return cls(
                 columns=tuple(_column(each) for each in found["columns"]),
                 label=Category(label["name"], tuple(label["categories"])),
@@ -327,12 +329,31 @@ class Table:
 def _column(found: Any) -> Column:
     name, kind = found["name"], found["type"]
     if kind in ("integer", "number"):
+        _check_parts(f"column '{name}'", found, ("name", "type", "low", "high"))
         return Number(name, found["low"], found["high"], whole=kind == "integer")
     if kind == "category":
-        return Category(name, tuple(found["categories"]), missing=found.get("missing") is True)
+        _check_parts(f"column '{name}'", found, ("name", "type", "categories", "missing"))
+        missing = found.get("missing", False)
+        if not isinstance(missing, bool):
+            raise InputError(
+                f"column '{name}'",
+                "says of missing values something else than true or false",
+                value=missing,
+                fix="write true or false",
+            )
+        return Category(name, tuple(found["categories"]), missing=missing)
     raise InputError(
         f"column '{name}'",
         "has an unknown type",
         value=kind,
         fix="write integer, number or category",
     )
+
+
+def _check_parts(of: str, found: dict[str, Any], known: tuple[str, ...]) -> None:
+    """A misspelt part would be as if it were not there."""
+    unknown = sorted(set(found) - set(known))
+    if unknown:
+        raise InputError(
+            of, "has a part that is not known", value=unknown[0], fix=f"write {', '.join(known)}"
+        )
