@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from capemix.kernels.words import words_of
+from capemix.kernels.words import integers_of, words_of
 from capemix.randomness import tables
 from capemix.randomness.gaussian import add_gaussian, draw_normals
 from capemix.randomness.source import ByteStream, SeededSource, SystemSource, derive_key
@@ -120,7 +120,7 @@ def log2_distance(law: tables.IntegerLaw, pmf: Callable[[int], mp.mpf]) -> float
         return float(mp.log((inside + abs(outside)) / 2, 2))
 
 
-@pytest.mark.parametrize("sigma", [0.5, 1.0, 3.7, 41.0])
+@pytest.mark.parametrize("sigma", [0.5, 1.0, 3.7, 41.0, 1000.25])
 def test_the_discrete_gaussian_table_is_exact_to_2_to_the_minus_100(sigma: float) -> None:
     with mp.workprec(500):
         s = mp.mpf(sigma)
@@ -183,6 +183,23 @@ def exact_gaussian(sigma: float) -> list[int]:
         weights.append(weight)
         weight, step = (weight * step) >> 192, (step * ratio) >> 192
     return weights
+
+
+@pytest.mark.parametrize("sigma", [3.7, 1000.25, 4e4])
+def test_weights_are_off_by_no_more_than_their_recurrence_rounds_away(sigma: float) -> None:
+    """x products, each of a factor that x products made: x^2 units of 2^-192, and as many again for
+    the two numbers that it starts from. A deviation that is off in its 40th bit is far outside."""
+    half = tables._half_gaussian(sigma)
+    places = [1, 2, int(sigma), int(3 * sigma), int(8 * sigma), len(half) - 1]
+    found = integers_of(half[places])
+    with mp.workprec(500):
+
+        def distance(x: int, weight: int, s: mp.mpf) -> mp.mpf:
+            return abs(weight - mp.exp(-(mp.mpf(x) ** 2) / (2 * s**2)) * 2**192)
+
+        for x, weight in zip(places, found, strict=True):
+            assert distance(x, weight, mp.mpf(sigma)) <= 2 * x**2 + 2
+            assert distance(x, weight, mp.mpf(sigma) * (1 + mp.mpf(2) ** -40)) > 2 * x**2 + 2
 
 
 def is_voses(law: tables.IntegerLaw, first: int, weights: list[int]) -> bool:

@@ -210,8 +210,10 @@ def site_share(
         if progress is not None:
             progress(block.stop - block.start)
 
-    summed = isinstance(rows, SummedRows)
-    in_parallel(fill, blocks(query), threads, numbers=values.size if summed else None)
+    numbers = None
+    if isinstance(rows, SummedRows):  # its noise, and a mask for itself and for each peer
+        numbers = values.size * (1 if keys is None else 2 + len(keys.pair))
+    in_parallel(fill, blocks(query), threads, numbers=numbers)
     return SiteShare(site, values, plan.site_deviation)
 
 
