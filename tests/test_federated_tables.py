@@ -48,6 +48,8 @@ def untidy(records: int = 600) -> pd.DataFrame:
     frame["age"] = frame["age"].astype(float)
     frame.loc[frame.index % 11 == 2, "age"] = 300.0
     frame.loc[frame.index % 11 == 3, "age"] = 41.5
+    frame.loc[frame.index % 17 == 5, "weight"] = -3.0  # by its logarithm, which it does not have
+    frame.loc[frame.index % 17 == 6, "weight"] = 1e9
     frame.loc[frame.index % 13 == 4, "income"] = "unsaid"
     return frame
 
@@ -239,10 +241,12 @@ def test_coded_rows_come_back_from_the_file_of_a_trial(tmp_path: Path) -> None:
     assert again.labels.tolist() == rows.labels.tolist()
     assert PEOPLE.strays(again) == PEOPLE.strays(rows)
     none = np.zeros((2, PEOPLE.width))
+    none[:, 1] = PEOPLE.columns[1].ends[0]  # of what has a logarithm, the least
     write_table(replace(rows, features=none, labels=rows.labels[:2]), tmp_path / "none.parquet")
     listed = load_table(tmp_path / "none.parquet", PEOPLE).rows.features
     assert listed[:, PEOPLE.places[2]].tolist() == [[0, 0, 0, 1]] * 2  # missing is a value there
-    assert not np.delete(listed, PEOPLE.places[2], axis=1).any()
+    others = np.delete(np.arange(PEOPLE.width), PEOPLE.places[2])
+    assert np.array_equal(listed[:, others], none[:, others])
 
 
 def test_a_coordinator_takes_a_schema_that_is_the_plans_alone(tmp_path: Path) -> None:
@@ -286,7 +290,8 @@ def test_a_plan_with_a_schema_is_written_set_up_and_checked(
     found = capemix(*words, "--json").json
     assert found["private"] == PRIVATE
     assert found["outside_schema"] == PEOPLE.strays(rows)
-    assert found["outside_schema"]["smokes"] > 0 == found["outside_schema"]["weight"]
+    assert found["outside_schema"]["smokes"] > 0 == found["outside_schema"]["gain"]
+    assert found["outside_schema"]["weight"] > 0
     said = capemix(*words).out
     assert found["label"] == "income"
     assert "in 'income':" in said

@@ -68,6 +68,7 @@ from capemix.synthesizers.moments import (
     cleaned_spread,
     own_spread,
     shrunk_centres,
+    shrunk_sizes,
     texture_of,
     tuned_rank,
     wigner_edge,
@@ -561,6 +562,21 @@ def test_centres_are_shrunk_as_far_as_noise_reaches() -> None:
     assert ((found - true) ** 2).mean() < 0.7 * ((noisy - true) ** 2).mean()
     assert np.abs(found[:, 1]).max() < 0.5 * np.abs(noisy[:, 1]).max()
     assert np.array_equal(shrunk_centres(noisy, np.zeros(50)), noisy)
+
+
+def test_class_sizes_are_drawn_together_as_far_as_noise_drove_them_apart() -> None:
+    rng = np.random.default_rng(8)
+    alike, apart = np.full(10, 100.0), np.array([40.0, 400.0, 100.0, 60.0])
+    noisy = alike + 28 * rng.normal(size=(500, 10))
+    found = np.stack([shrunk_sizes(each, 28.0) for each in noisy])
+    assert ((found - alike) ** 2).mean() < 0.3 * ((noisy - alike) ** 2).mean()
+    noisy = apart + 10 * rng.normal(size=(500, 4))
+    found = np.stack([shrunk_sizes(each, 10.0) for each in noisy])
+    assert ((found - apart) ** 2).mean() < 1.01 * ((noisy - apart) ** 2).mean()
+    assert np.allclose(found.sum(axis=1), noisy.sum(axis=1))
+    assert np.array_equal(shrunk_sizes(apart, 0.0), apart)
+    assert shrunk_sizes(np.array([70.0]), 28.0).tolist() == [70.0]
+    assert shrunk_sizes(np.array([-500.0, 900.0]), 1.0).tolist() == [1.0, pytest.approx(900, 0.01)]
 
 
 def test_two_looks_are_averaged_for_the_least_noise() -> None:

@@ -42,7 +42,7 @@ Real = npt.NDArray[np.float64]
 PEOPLE = Table(
     columns=(
         Number("age", 17, 90, whole=True),
-        Number("weight", 30.0, 200.0),
+        Number("weight", 30.0, 200.0, log=True),
         Category("work", ("office", "field", "none"), missing=True),
         Category("smokes", (False, True)),
         Category("rooms", (1, 2, 3)),
@@ -114,6 +114,12 @@ def test_a_schema_comes_back_from_its_file(tmp_path: Path) -> None:
         ({"type": "category", "categories": ["a", "a"]}, "each once"),
         ({"type": "number", "low": 0}, "lacks a part"),
         ({"type": "number", "low": 0, "high": 1, "step": 1}, "not known .got step"),
+        ({"type": "number", "low": 0, "high": 1, "scale": "log"}, "must be above 0"),
+        ({"type": "number", "low": -2, "high": -1, "scale": "log"}, "must be above 0"),
+        ({"type": "number", "low": 1, "high": 1e301, "scale": "log"}, "below 1e\\+300"),
+        ({"type": "number", "low": 1.0, "high": 1.0 + 1e-15, "scale": "log"}, "a single value"),
+        ({"type": "number", "low": 1, "high": 2, "scale": "root"}, "unknown scale"),
+        ({"type": "number", "low": 1, "high": 2, "scale": ["log"]}, "unknown scale"),
         ({"type": "category", "categories": ["a"], "mising": True}, "not known .got mising"),
         ({"type": "category", "categories": ["a"], "missing": "yes"}, "true or false"),
         ({"type": "number", "low": 0, "high": 10**400}, "one of a wrong kind"),
@@ -140,13 +146,71 @@ def test_a_draft_fits_the_rows_and_says_that_it_read_them(tmp_path: Path, capemi
     assert drafted["work"] == Category("work", ("field", "none", "office"), missing=True)
     assert drafted["smokes"] == Category("smokes", (False, True))
     assert drafted["gain"] == Number("gain", 0, 4000, whole=True)
-    assert not getattr(drafted["weight"], "whole")  # noqa: B009
+    weight = drafted["weight"]
+    assert isinstance(weight, Number)
+    assert weight.log
+    assert not weight.whole
     again = capemix("schema", file, "--label", "income", "--out", out)
     assert again.code == 2
     assert "--out cannot be written" in again.err
 
 
+def test_real_numbers_are_drafted_by_their_logarithm_where_their_range_is_wide(
+    tmp_path: Path,
+) -> None:
+    columns = {
+        "wide": [0.5, 1.7], "narrow": [0.5, 1.4], "whole": [1, 90], "from 0": [0.0, 9.5],
+        "negative": [-9.5, -0.5], "huge": [1.5, 1e305],
+    }  # fmt: skip
+    pd.DataFrame({**columns, "y": ["a", "b"]}).to_csv(tmp_path / "a.csv", index=False)
+    drafted = draft_table(tmp_path / "a.csv", "y").columns
+    assert [each.name for each in drafted if isinstance(each, Number) and each.log] == ["wide"]
+
+
 # -- how a cell is coded ---------------------------------------------------------------------------
+
+
+@given(
+    st.lists(st.floats(-1e308, 1e308), min_size=1, max_size=20),
+    st.floats(1e-300, 1e299),
+    st.floats(1.001, 1e100),
+)
+def test_a_logarithm_is_taken_back_to_the_bit_and_tells_what_lies_outside(
+    values: list[float], low: float, wide: float
+) -> None:
+    column = Number("x", low, min(low * wide, 1e300), log=True)
+    cells = np.array([*values, *np.geomspace(column.low, column.high, 9)])
+    found = column.coded(cells)
+    assert np.array_equal(column.coded(column.values(found)), found)
+    outside = (cells < column.low) | (cells > column.high)
+    assert np.array_equal(column.strays(found[:, None]), outside)
+    released = column.cells(found[:, None])
+    assert ((released >= column.low) & (released <= column.high)).all()
+    assert np.allclose(released[~outside], cells[~outside], rtol=1e-9, atol=0)
+    assert np.array_equal(column.coded(released), column.restored(found))
+    assert np.array_equal(column.restored(column.restored(found)), column.restored(found))
+
+
+def test_whole_numbers_by_their_logarithm_come_back_whole() -> None:
+    column = Number("amount", 1, 20_000, whole=True, log=True)
+    cells = np.arange(1, 20_001, dtype=np.float64)
+    assert np.array_equal(column.cells(column.coded(cells)[:, None]), cells.astype(np.int64))
+    between = np.log([[1.3], [1.6], [0.1], [9e9]])
+    assert column.cells(between).tolist() == [1, 2, 1, 20_000]
+
+
+def test_a_skewed_column_comes_back_skewed_by_its_logarithm_alone() -> None:
+    rng = np.random.default_rng(4)
+    cost = np.exp(rng.normal(5, 1, 4000))
+    skew = []
+    for log in (True, False):
+        table = Table((Number("cost", 1.0, 20_000.0, log=log),), Category("y", ("a", "b")))
+        rows = table_rows(table, {"cost": cost}, ["a", "b"] * 2000)
+        found = table.cells(released(rows, samples=4000).features)["cost"]
+        assert np.median(found) == pytest.approx(np.exp(5), rel=0.15 if log else 2)
+        skew.append(((found - found.mean()) ** 3).mean() / found.std() ** 3)
+    assert skew[0] > 2 > skew[1]
+    assert ((cost - cost.mean()) ** 3).mean() / cost.std() ** 3 > 2
 
 
 def test_a_value_is_known_in_any_spelling_and_one_off_the_list_counts_as_missing() -> None:

@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from capemix.data.rows import MISSING_WORDS, LabeledRows, code_labels, pixel_names
-from capemix.data.schema import Category, Number, Table, Value
+from capemix.data.schema import Category, Number, Table, Value, drafted_log
 from capemix.data.soft_labels import is_soft_label
 from capemix.errors import InputError
 
@@ -109,7 +109,7 @@ def write_table(rows: LabeledRows, path: Path) -> None:
     for column, place in zip(table.columns, table.places, strict=True):
         block = rows.features[:, place]
         if isinstance(column, Number):
-            columns[column.name] = block[:, 0]
+            columns[column.name] = column.values(block[:, 0].astype(np.float64, copy=False))
             continue
         words = [*column.values, None]
         codes = np.where(block.any(axis=1), block.argmax(axis=1), len(column.values))
@@ -163,7 +163,8 @@ def _drafted(name: str, column: pa.Array, *, text: bool) -> Number | Category:
     high = high if low < high else low + 1
     if whole:
         return Number(name, int(low), int(high), whole=True)
-    return Number(name, float(low), float(high))
+    low, high = float(low), float(high)
+    return Number(name, low, high, log=drafted_log(low, high))
 
 
 def _named_file(path: str | Path) -> tuple[Path, str, str]:

@@ -1,9 +1,10 @@
 """What is public of a table's columns, as its owner declares it, and rows coded by it.
 
-A numeric column has a range and may be of whole numbers; a category has a list of values. Coded, a
-number stands as it is and a category is a block of zeros with a 1 at its value, so that a block's
-norm is at most 1. Every rule looks at one cell: a value off the list counts as missing, and missing
-is a value of its own where the owner says so, and else a block of zeros.
+A numeric column has a range, may be of whole numbers, and may be taken by its logarithm; a category
+has a list of values. Coded, a number stands as it is or as its logarithm, and a category is a block
+of zeros with a 1 at its value, so that a block's norm is at most 1. Every rule looks at one cell: a
+value off the list counts as missing, and missing is a value of its own where the owner says so, and
+else a block of zeros.
 """
 
 from __future__ import annotations
@@ -33,14 +34,27 @@ _MOST_WHOLE: Final = 1 << 53
 """Whole numbers up to here are doubles too, and fit every kind of file."""
 
 
+_GRID: Final = 2.0**32
+"""Logarithms are whole numbers over this: a power taken back has the same one on every machine."""
+
+_MOST_LOG: Final = 1e300
+"""Numbers up to here, and over 1 of it, have one whose powers are finite."""
+
+WIDE: Final = 3.0
+"""Real numbers that are all positive and have this between the ends of their range or more are
+drafted by their logarithm: chosen on training rows that were held out, see docs/method.md."""
+
+
 @dataclass(frozen=True)
 class Number:
-    """A numeric column: values lie, or are moved, between ``low`` and ``high``."""
+    """A numeric column: values lie, or are moved, between ``low`` and ``high``; with ``log`` they
+    are coded by their logarithm, for what is skewed and never 0."""
 
     name: str
     low: float
     high: float
     whole: bool = False
+    log: bool = False
 
     def __post_init__(self) -> None:
         ends = (self.low, self.high)
@@ -61,35 +75,73 @@ class Number:
                 value=f"{self.low}, {self.high}",
                 fix="round its ends, or make it a number",
             )
+        within = self.low >= 1 / _MOST_LOG and self.high <= _MOST_LOG
+        if self.log and not (within and self.ends[0] < self.ends[1]):
+            raise InputError(
+                f"column '{self.name}'",
+                f"has a logarithm, so that its range must be above 0, below {_MOST_LOG:g}, and not"
+                " a single value",
+                value=f"{self.low}, {self.high}",
+                fix="raise low, or leave the scale out",
+            )
 
     @property
     def width(self) -> int:
         return 1
 
     @property
+    def ends(self) -> tuple[float, float]:
+        """The range of what is coded."""
+        low, high = self.coded(np.array([self.low, self.high], dtype=np.float64))
+        return float(low), float(high)
+
+    def coded(self, values: Real) -> Real:
+        """What stands for the values, those outside of the range told apart from those inside."""
+        if not self.log:
+            return values
+        inside = np.rint(np.log(np.clip(values, self.low, self.high)) * _GRID) / _GRID
+        # Of 0 and less there is no logarithm: whatever lies outside lies 1 outside.
+        return np.asarray(inside - (values < self.low) + (values > self.high))
+
+    @property
     def coded_names(self) -> tuple[str, ...]:
         return (self.name,)
 
+    def values(self, coded: Real) -> Real:
+        """Which are coded so, also outside of the range."""
+        if not self.log:
+            return coded
+        low, high = self.ends
+        values = np.exp(coded)
+        inside = (coded >= low) & (coded <= high)
+        return np.where(inside, np.clip(values, self.low, self.high), values)
+
     def restored(self, coded: Real) -> Real:
-        """Released values: in the range, whole where the column is."""
-        values = np.clip(coded, self.low, self.high)
-        return np.rint(values) if self.whole else values
+        """As coded: what is released, in the range, whole where the column is."""
+        return self.coded(self._released(coded))
 
     def cells(self, coded: Real) -> npt.NDArray[Any]:
         """One cell for each row, in the column's own type."""
-        values = self.restored(coded[:, 0])
+        values = self._released(coded[:, 0])
         return values.astype(np.int64) if self.whole else values
+
+    def _released(self, coded: Real) -> Real:
+        values = np.clip(self.values(coded), self.low, self.high)
+        return np.rint(values) if self.whole else values
 
     def strays(self, coded: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
         """Which values lie outside."""
-        return np.asarray((coded[:, 0] < self.low) | (coded[:, 0] > self.high))
+        low, high = self.ends
+        return np.asarray((coded[:, 0] < low) | (coded[:, 0] > high))
 
     def __str__(self) -> str:
-        return f"{'integer' if self.whole else 'number'} from {self.low} to {self.high}"
+        how = ", by its logarithm" if self.log else ""
+        return f"{'integer' if self.whole else 'number'} from {self.low} to {self.high}{how}"
 
     def as_json(self) -> dict[str, Any]:
         kind = "integer" if self.whole else "number"
-        return {"name": self.name, "type": kind, "low": self.low, "high": self.high}
+        found = {"name": self.name, "type": kind, "low": self.low, "high": self.high}
+        return found | ({"scale": "log"} if self.log else {})
 
 
 @dataclass(frozen=True)
@@ -183,6 +235,11 @@ def _spelled(value: object, kind: type) -> str | None:
     return text
 
 
+def drafted_log(low: float, high: float) -> bool:
+    """Whether real numbers of this range are drafted by their logarithm: by its ends alone."""
+    return low >= 1 / _MOST_LOG and WIDE * low <= high <= _MOST_LOG
+
+
 Column = Number | Category
 
 
@@ -248,7 +305,7 @@ class Table:
         for column, place, values in zip(self.columns, self.places, cells, strict=True):
             mine = values[known]
             if isinstance(column, Number):
-                features[:, place.start] = mine
+                features[:, place.start] = column.coded(mine.astype(np.float64, copy=False))
             else:
                 listed = np.flatnonzero(mine >= 0)
                 features[listed, place.start + mine[listed]] = 1.0
@@ -329,8 +386,18 @@ class Table:
 def _column(found: Any) -> Column:
     name, kind = found["name"], found["type"]
     if kind in ("integer", "number"):
-        _check_parts(f"column '{name}'", found, ("name", "type", "low", "high"))
-        return Number(name, found["low"], found["high"], whole=kind == "integer")
+        _check_parts(f"column '{name}'", found, ("name", "type", "low", "high", "scale"))
+        scale = found.get("scale", "linear")
+        if scale not in ("linear", "log"):
+            raise InputError(
+                f"column '{name}'",
+                "has an unknown scale",
+                value=scale,
+                fix="write linear or log, or leave it out",
+            )
+        return Number(
+            name, found["low"], found["high"], whole=kind == "integer", log=scale == "log"
+        )
     if kind == "category":
         _check_parts(f"column '{name}'", found, ("name", "type", "categories", "missing"))
         missing = found.get("missing", False)

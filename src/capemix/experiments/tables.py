@@ -36,7 +36,7 @@ import numpy.typing as npt
 from capemix.api import release_of
 from capemix.data import LabeledRows, Table, draft_table, load_table
 from capemix.data.registry import DATA_FOLDER
-from capemix.data.schema import Category, Number
+from capemix.data.schema import Category, Number, drafted_log
 from capemix.evaluate import train_and_test
 from capemix.experiments.results import append_line, whole_lines
 from capemix.prepare.rows import Preparation
@@ -92,8 +92,8 @@ def rows_of(name: str) -> LabeledRows:
     whole = name == "digits"
     table = Table(
         tuple(
-            Number(f"x{at}", float(a), float(b), whole=whole)
-            for at, (a, b) in enumerate(zip(low, high, strict=True))
+            Number(f"x{at}", a, b, whole=whole, log=not whole and drafted_log(a, b))
+            for at, (a, b) in enumerate(zip(low.tolist(), high.tolist(), strict=True))
         ),
         Category("label", tuple(range(len(found.target_names)))),
     )

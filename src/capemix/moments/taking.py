@@ -15,6 +15,7 @@ from capemix.plan.moments import MomentsPlan
 from capemix.plan.shares import NORMS_OF, SIZES
 from capemix.prepare.frame import Frame
 from capemix.prepare.moments import Contribution, Moments, NormHistogram, Spreads
+from capemix.synthesizers.moments import shrunk_sizes
 
 Real = npt.NDArray[np.float64]
 
@@ -48,7 +49,7 @@ class Taking:
         if declared is not None:
             return np.array(declared, dtype=np.float64)
         asked = Moments(self.frame(), 1.0, (1.0, 0.0))
-        return np.maximum(asked.counts(self.sum(SIZES, asked)), 1.0)
+        return shrunk_sizes(asked.counts(self.sum(SIZES, asked)), self.deviation(SIZES))
 
     def choose(self, rank: int, clusters: int = 1) -> None:
         """Once, after the sizes."""

@@ -69,6 +69,16 @@ def tuned_rank(records: float, classes: int, columns: int, noise_multiplier: flo
     return rank if rank >= 4 else 0
 
 
+def shrunk_sizes(counts: Real, deviation: float) -> Real:
+    """Class sizes with noise of ``deviation``, drawn towards their mean by what of their variance
+    is noise's, as Wiener's filter does; at least 1. Sums are divided by them, so that of a few
+    hundred records noise would make one class's centre twice as far as it is."""
+    mean = counts.mean()
+    found = float(((counts - mean) ** 2).sum()) / max(len(counts) - 1, 1)
+    part = max(1.0 - deviation**2 / found, 0.0) if found else 0.0
+    return np.asarray(np.maximum(mean + part * (counts - mean), 1.0))
+
+
 def shrunk_centres(centres: Real, variances: Real) -> Real:
     """Class centres (about the centre of all) with noise of ``variances``, a number a class: each
     coordinate shrunk by its part of signal, as Wiener's filter does."""

@@ -33,7 +33,7 @@ def map_of(table: Table) -> ColumnMap:
     shift, scale, low, high = [], [], [], []
     for column in table.columns:
         if isinstance(column, Number):
-            ends = float(column.low), float(column.high)
+            ends = column.ends
             middle, half = (ends[0] + ends[1]) / 2, (ends[1] - ends[0]) / 2
         else:
             ends, middle, half = (0.0, 1.0), 0.0, 1.0
