@@ -23,7 +23,7 @@ import capemix.kernels.memory
 import capemix.pipeline
 from capemix.accounting.gaussian import gaussian_epsilon, gaussian_multiplier
 from capemix.accounting.sampled import epsilon_pld
-from capemix.api import Synthesizer, labeled_rows, release_of
+from capemix.api import PAID, Synthesizer, labeled_rows, release_of
 from capemix.data import LabeledRows, load_dataset, partition
 from capemix.engines.local import sum_local
 from capemix.errors import BudgetError, InputError
@@ -573,10 +573,40 @@ def test_class_sizes_are_drawn_together_as_far_as_noise_drove_them_apart() -> No
     noisy = apart + 10 * rng.normal(size=(500, 4))
     found = np.stack([shrunk_sizes(each, 10.0) for each in noisy])
     assert ((found - apart) ** 2).mean() < 1.01 * ((noisy - apart) ** 2).mean()
-    assert np.allclose(found.sum(axis=1), noisy.sum(axis=1))
     assert np.array_equal(shrunk_sizes(apart, 0.0), apart)
-    assert shrunk_sizes(np.array([70.0]), 28.0).tolist() == [70.0]
-    assert shrunk_sizes(np.array([-500.0, 900.0]), 1.0).tolist() == [1.0, pytest.approx(900, 0.01)]
+    one_large = np.array([10.0] * 99 + [200.0])
+    noisy = one_large + 28 * rng.normal(size=(500, 100))
+    found = np.stack([shrunk_sizes(each, 28.0) for each in noisy])
+    assert np.abs(found - np.maximum(noisy, 1.0)).max() <= 28.001
+    assert np.allclose(found[:, -1], noisy[:, -1] - 28)
+    assert ((found - one_large) ** 2).mean() < 0.4 * ((noisy - one_large) ** 2).mean()
+    for few in ([70.0], [70.0, 30.0], [70.0, 30.0, 20.0]):
+        assert shrunk_sizes(np.array(few), 28.0).tolist() == few
+    assert shrunk_sizes(np.array([-500.0, 900.0]), 1.0).tolist() == [1.0, 900.0]
+
+
+@pytest.mark.parametrize("declared", [True, False])
+def test_the_noise_that_sizes_are_freed_of_is_the_noise_they_have(
+    declared: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By a declared range in a round of the moments', without one in a look before them."""
+    seen, sizes = [], np.arange(300) % 20 + 5
+
+    def spy(counts: Real, deviation: float) -> Real:
+        seen.append((counts, deviation))
+        return shrunk_sizes(counts, deviation)
+
+    for module in ("moments.taking", "looks"):
+        monkeypatch.setattr(f"capemix.{module}.shrunk_sizes", spy)
+    labels = np.repeat(np.arange(300), sizes)
+    rows = labeled_rows(np.random.default_rng(1).uniform(size=(len(labels), 2)), labels)
+    how = PublicMap.of_range(0, 1) if declared else PAID
+    release_of(rows, epsilon=3, synthesizer="moments", normalise=how, source=SeededSource(4))
+    ((counts, deviation),) = seen
+    assert deviation > 5
+    # 300 numbers: their deviation is known to 1 in 24
+    assert (counts - sizes).std() == pytest.approx(deviation, rel=0.2)
+    assert abs((counts - sizes).mean()) < 0.25 * deviation
 
 
 def test_two_looks_are_averaged_for_the_least_noise() -> None:

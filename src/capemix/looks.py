@@ -27,6 +27,7 @@ from capemix.prepare.rows import normalise_rows, row_norms
 from capemix.prepare.steps import ColumnMap
 from capemix.queries import Relation
 from capemix.randomness.source import Source
+from capemix.synthesizers.moments import shrunk_sizes
 
 Real = npt.NDArray[np.float64]
 Contribution = Callable[[LabeledRows], npt.NDArray[Any]]
@@ -116,7 +117,8 @@ class Looks:
         if before is not None:
             before()
         if self.class_sizes is None:
-            counts = taken.sum("class sizes", lambda rows: np.eye(classes)[rows.labels])
+            noisy = taken.sum("class sizes", lambda rows: np.eye(classes)[rows.labels])
+            counts = shrunk_sizes(noisy.ravel(), taken.deviation("class sizes"))
         else:
             counts = np.array(self.class_sizes, dtype=np.float64)
         sizes = tuple(max(1, round(float(count))) for count in counts)

@@ -260,6 +260,13 @@ def draft_schema(
     table: Annotated[str, typer.Argument(help="A .csv, .csv.gz or .parquet file.")],
     label: Annotated[str, typer.Option(help="Its label column.")],
     out: Annotated[Path, typer.Option(help="JSON file to write; must not exist.")],
+    logs: Annotated[
+        bool,
+        typer.Option(
+            "--logs",
+            help="Take real numbers by their logarithm where their range is above 0 and wide.",
+        ),
+    ] = False,
     json: opt.Json = False,
 ) -> None:
     """Draft a table's public schema. THE DRAFT READS THE ROWS, outside of any budget: check every
@@ -272,6 +279,7 @@ def draft_schema(
 
     target = outside_releases(out)
     drafted = draft_table(table, label)
+    drafted = drafted.with_logs() if logs else drafted
     try:
         with target.open("x") as file:
             file.write(dumps(drafted.as_json(), indent=1, ensure_ascii=False) + "\n")
@@ -286,10 +294,14 @@ def draft_schema(
         "The draft has read the rows, outside of any budget. Widen ranges and change lists to what"
         " was known without the rows; what stays in it is declared public."
     )
+    taken = [each.name for each in drafted.columns if getattr(each, "log", False)]
     if json:
-        print_json({"out": str(target), "columns": len(drafted.columns), "says": says})
+        facts = {"out": str(target), "columns": len(drafted.columns), "by_logarithm": taken}
+        print_json(facts | {"says": says})
     else:
         typer.echo(f"{target}: {len(drafted.columns)} columns\n{says}")
+        if logs:
+            typer.echo(f"By their logarithm: {', '.join(taken) or 'none'}.")
 
 
 @app.command()

@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from capemix.data.rows import MISSING_WORDS, LabeledRows, code_labels, pixel_names
-from capemix.data.schema import Category, Number, Table, Value, drafted_log
+from capemix.data.schema import Category, Number, Table, Value
 from capemix.data.soft_labels import is_soft_label
 from capemix.errors import InputError
 
@@ -163,8 +163,7 @@ def _drafted(name: str, column: pa.Array, *, text: bool) -> Number | Category:
     high = high if low < high else low + 1
     if whole:
         return Number(name, int(low), int(high), whole=True)
-    low, high = float(low), float(high)
-    return Number(name, low, high, log=drafted_log(low, high))
+    return Number(name, float(low), float(high))
 
 
 def _named_file(path: str | Path) -> tuple[Path, str, str]:

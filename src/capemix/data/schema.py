@@ -13,7 +13,7 @@ import json
 import math
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -38,11 +38,11 @@ _GRID: Final = 2.0**32
 """Logarithms are whole numbers over this: a power taken back has the same one on every machine."""
 
 _MOST_LOG: Final = 1e300
-"""Numbers up to here, and over 1 of it, have one whose powers are finite."""
+"""Numbers between 1 over this and this have logarithms that can be taken back."""
 
 WIDE: Final = 3.0
-"""Real numbers that are all positive and have this between the ends of their range or more are
-drafted by their logarithm: chosen on training rows that were held out, see docs/method.md."""
+"""A range above 0 is wide if its high end is so many times its low end, or more; chosen on training
+rows that were held out, see docs/method.md."""
 
 
 @dataclass(frozen=True)
@@ -79,15 +79,21 @@ class Number:
         if self.log and not (within and self.ends[0] < self.ends[1]):
             raise InputError(
                 f"column '{self.name}'",
-                f"has a logarithm, so that its range must be above 0, below {_MOST_LOG:g}, and not"
-                " a single value",
+                f"is by its logarithm: its range must lie between {1 / _MOST_LOG:g} and"
+                f" {_MOST_LOG:g}, and be no single value",
                 value=f"{self.low}, {self.high}",
-                fix="raise low, or leave the scale out",
+                fix="give a range above 0, or leave the scale out",
             )
 
     @property
     def width(self) -> int:
         return 1
+
+    @property
+    def wide(self) -> bool:
+        """Whether these are real numbers of a wide range above 0, as measures of size have."""
+        ends = self.low >= 1 / _MOST_LOG and WIDE * self.low <= self.high <= _MOST_LOG
+        return ends and not self.whole
 
     @property
     def ends(self) -> tuple[float, float]:
@@ -108,7 +114,7 @@ class Number:
         return (self.name,)
 
     def values(self, coded: Real) -> Real:
-        """Which are coded so, also outside of the range."""
+        """The values that stand behind the codes, also outside of the range."""
         if not self.log:
             return coded
         low, high = self.ends
@@ -235,11 +241,6 @@ def _spelled(value: object, kind: type) -> str | None:
     return text
 
 
-def drafted_log(low: float, high: float) -> bool:
-    """Whether real numbers of this range are drafted by their logarithm: by its ends alone."""
-    return low >= 1 / _MOST_LOG and WIDE * low <= high <= _MOST_LOG
-
-
 Column = Number | Category
 
 
@@ -317,6 +318,15 @@ class Table:
             label_name=self.label.name,
             table=self,
         )
+
+    def with_logs(self) -> Table:
+        """The same, but that real numbers of a wide range above 0 are taken by their logarithm. It
+        reads the ends of the ranges alone."""
+        columns = tuple(
+            replace(each, log=True) if isinstance(each, Number) and each.wide else each
+            for each in self.columns
+        )
+        return replace(self, columns=columns)
 
     def no_rows(self) -> LabeledRows:
         """What is public of coded rows."""

@@ -6,16 +6,17 @@ synthetic one out.
 Imports nothing of capemix. METHOD is dpmm-mst, dpmm-aim or dpmm-priv-bayes, with dpmm installed, or
 mbi-mst or mbi-aim, with mbi installed and the mechanisms folder of its repository on the path; each
 has the defaults of its authors. Marginals need columns of few values: a whole number of at most
-BINS values is taken as it is, and any other number has BINS equal bins of its declared range and
-comes back as a place drawn in its bin. That is public, so all of epsilon goes to the marginals.
-Ends by a signal when SECONDS of CPU are spent. Its last words are the package, its version, and the
-CPU seconds of the method.
+BINS values is taken as it is, and any other number has BINS equal bins of its declared range (or of
+its logarithm's) and comes back as a place drawn in its bin. That is public, so all of epsilon goes
+to the marginals. Ends by a signal when SECONDS of CPU are spent. Its last words are the package,
+its version, and the CPU seconds of the method.
 """
 
 from __future__ import annotations
 
 import itertools
 import json
+import math
 import resource
 import sys
 import time
@@ -47,6 +48,7 @@ class Coder:
     words: tuple[str, ...]
     low: float = 0.0
     high: float = 0.0
+    log: bool = False
 
     @property
     def size(self) -> int:
@@ -55,14 +57,17 @@ class Coder:
     def codes(self, cells: Any) -> Any:
         if self.words:
             return cells.map({word: at for at, word in enumerate(self.words)}).astype(int)
-        share = (cells.astype(float) - self.low) / (self.high - self.low)
+        values = cells.astype(float)
+        values = values.map(math.log) if self.log else values
+        share = (values - self.low) / (self.high - self.low)
         return (share * BINS).astype(int).clip(0, BINS - 1)
 
     def cells(self, codes: Any, generator: Any) -> Any:
         if self.words:
             return codes.map(dict(enumerate(self.words)))
         share = (codes + generator.random(len(codes))) / BINS
-        return self.low + share * (self.high - self.low)
+        values = self.low + share * (self.high - self.low)
+        return values.map(math.exp) if self.log else values
 
 
 def coders(schema: str) -> dict[str, Coder]:
@@ -81,7 +86,10 @@ def coders(schema: str) -> dict[str, Coder]:
             values = range(round(column["low"]), round(column["high"]) + 1)
             out[name] = Coder(tuple(str(value) for value in values))
         else:
-            out[name] = Coder((), float(column["low"]), float(column["high"]))
+            log = column.get("scale") == "log"
+            low, high = float(column["low"]), float(column["high"])
+            low, high = (math.log(low), math.log(high)) if log else (low, high)
+            out[name] = Coder((), low, high, log)
     return out
 
 

@@ -4,8 +4,8 @@
     python -m capemix.experiments.tables --results docs/tables-peer.csv --peer METHOD=PYTHON ...
 
 70 of 100 rows are released from, 30 are tested on, split anew for each seed. Ranges and categories
-are declared public (as drafted from the whole table), and everything else is paid for. A line of
-the results is one release and the two models trained on it; lines that are there are not made
+are declared public (as drafted from the whole table with ``--logs``), all else is paid for. A line
+of the results is one release and the two models trained on it; lines that are there are not made
 again. The tables lie in $CAPEMIX_DATA/tables.
 
 With ``--peer``, a line is a release by a marginal-based method of others (``peer_marginals``) and
@@ -36,7 +36,7 @@ import numpy.typing as npt
 from capemix.api import release_of
 from capemix.data import LabeledRows, Table, draft_table, load_table
 from capemix.data.registry import DATA_FOLDER
-from capemix.data.schema import Category, Number, drafted_log
+from capemix.data.schema import Category, Number
 from capemix.evaluate import train_and_test
 from capemix.experiments.results import append_line, whole_lines
 from capemix.prepare.rows import Preparation
@@ -81,7 +81,7 @@ def rows_of(name: str) -> LabeledRows:
         path = Path(os.environ.get(DATA_FOLDER, ""), "tables", f"{name}.csv.gz")
         drafted = draft_table(path, FILES[name])
         kept = tuple(each for each in drafted.columns if each.name not in UNUSED.get(name, ()))
-        return load_table(path, Table(kept, drafted.label)).rows
+        return load_table(path, Table(kept, drafted.label).with_logs()).rows
     import sklearn.datasets
 
     found = getattr(sklearn.datasets, f"load_{name}")()
@@ -92,11 +92,11 @@ def rows_of(name: str) -> LabeledRows:
     whole = name == "digits"
     table = Table(
         tuple(
-            Number(f"x{at}", a, b, whole=whole, log=not whole and drafted_log(a, b))
+            Number(f"x{at}", a, b, whole=whole)
             for at, (a, b) in enumerate(zip(low.tolist(), high.tolist(), strict=True))
         ),
         Category("label", tuple(range(len(found.target_names)))),
-    )
+    ).with_logs()
     return table.coded(list(features.T), np.asarray(found.target, dtype=np.int64))
 
 

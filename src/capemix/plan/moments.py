@@ -70,7 +70,10 @@ MOST_CLUSTERS: Final = 16
 """A class's."""
 
 _CODED: Final = Step(
-    "categories", Coverage.PER_ROW, "a 1 at the declared value; one off the list counts as missing"
+    "schema",
+    Coverage.PER_ROW,
+    "a 1 at a category's declared value, one off the list counts as missing;"
+    " a number by its logarithm where declared",
 )
 
 

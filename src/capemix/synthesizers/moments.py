@@ -70,13 +70,14 @@ def tuned_rank(records: float, classes: int, columns: int, noise_multiplier: flo
 
 
 def shrunk_sizes(counts: Real, deviation: float) -> Real:
-    """Class sizes with noise of ``deviation``, drawn towards their mean by what of their variance
-    is noise's, as Wiener's filter does; at least 1. Sums are divided by them, so that of a few
-    hundred records noise would make one class's centre twice as far as it is."""
-    mean = counts.mean()
-    found = float(((counts - mean) ** 2).sum()) / max(len(counts) - 1, 1)
-    part = max(1.0 - deviation**2 / found, 0.0) if found else 0.0
-    return np.asarray(np.maximum(mean + part * (counts - mean), 1.0))
+    """Class sizes with noise of ``deviation``, drawn towards their mean as James and Stein do, by
+    which four or more are nearer to what they are (fewer are left as they are); none by more than
+    the deviation, so that a class unlike the others stays so (Efron, Morris 1972); at least 1.
+    Sums are divided by them: of a hundred records noise would make some centre twice as far."""
+    apart = counts - counts.mean()
+    found = float((apart**2).sum())
+    part = min((len(counts) - 3) * deviation**2 / found, 1.0) if found and len(counts) > 3 else 0.0
+    return np.asarray(np.maximum(counts - np.clip(part * apart, -deviation, deviation), 1.0))
 
 
 def shrunk_centres(centres: Real, variances: Real) -> Real:
