@@ -117,11 +117,12 @@ class Looks:
         if before is not None:
             before()
         if self.class_sizes is None:
-            noisy = taken.sum("class sizes", lambda rows: np.eye(classes)[rows.labels])
-            counts = shrunk_sizes(noisy.ravel(), taken.deviation("class sizes"))
+            counts = taken.sum("class sizes", lambda rows: np.eye(classes)[rows.labels]).ravel()
+            shrunk = shrunk_sizes(counts, taken.deviation("class sizes"))
+            sizes = tuple(round(size) for size in shrunk.tolist())
         else:
             counts = np.array(self.class_sizes, dtype=np.float64)
-        sizes = tuple(max(1, round(float(count))) for count in counts)
+            sizes = tuple(max(1, size) for size in self.class_sizes)
         normalise, clip = None, None
         if "ranges" in self.plans:
             normalise = _columns(taken, width, max(1.0, float(counts.sum())))
