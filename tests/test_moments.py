@@ -593,20 +593,29 @@ def test_the_noise_that_sizes_are_freed_of_is_the_noise_they_have(
     seen, sizes = [], np.arange(300) % 20 + 5
 
     def spy(counts: Real, deviation: float) -> Real:
-        seen.append((counts, deviation))
-        return shrunk_sizes(counts, deviation)
+        found = shrunk_sizes(counts, deviation)
+        seen.append((counts, deviation, found))
+        return found
 
     for module in ("moments.taking", "looks"):
         monkeypatch.setattr(f"capemix.{module}.shrunk_sizes", spy)
     labels = np.repeat(np.arange(300), sizes)
     rows = labeled_rows(np.random.default_rng(1).uniform(size=(len(labels), 2)), labels)
     how = PublicMap.of_range(0, 1) if declared else PAID
-    release_of(rows, epsilon=3, synthesizer="moments", normalise=how, source=SeededSource(4))
-    ((counts, deviation),) = seen
+    made = release_of(rows, epsilon=3, synthesizer="moments", normalise=how, source=SeededSource(4))
+    ((counts, deviation, found),) = seen
     assert deviation > 5
-    # 300 numbers: their deviation is known to 1 in 24
-    assert (counts - sizes).std() == pytest.approx(deviation, rel=0.2)
-    assert abs((counts - sizes).mean()) < 0.25 * deviation
+    drawn = np.bincount(made.labels)  # has these sizes and not the noisy ones
+    assert np.abs(drawn - found).mean() < 1 < np.abs(drawn - np.maximum(counts, 1.0)).mean()
+
+    def p_value(tried: float) -> float:
+        law = stats.chi2(len(sizes))
+        square = float(((counts - sizes) ** 2).sum()) / tried**2
+        return float(2 * min(law.cdf(square), law.sf(square)))
+
+    assert p_value(deviation) > 1e-3
+    assert p_value(0.8 * deviation) < 1e-6
+    assert p_value(1.25 * deviation) < 1e-6
 
 
 def test_two_looks_are_averaged_for_the_least_noise() -> None:

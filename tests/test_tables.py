@@ -196,6 +196,8 @@ def test_a_logarithm_is_taken_back_to_the_bit_and_tells_what_lies_outside(
     assert np.allclose(released[~outside], cells[~outside], rtol=1e-9, atol=0)
     assert np.array_equal(column.coded(released), column.restored(found))
     assert np.array_equal(column.restored(column.restored(found)), column.restored(found))
+    table = Table((column,), PEOPLE.label)
+    assert (np.abs(normalise_rows(found[:, None], map_of(table))) <= 1.0).all()
 
 
 def test_whole_numbers_by_their_logarithm_come_back_whole() -> None:

@@ -275,6 +275,7 @@ def draft_schema(
 
     from capemix.cli.show import print_json
     from capemix.data import draft_table
+    from capemix.data.schema import Number
     from capemix.release import outside_releases
 
     target = outside_releases(out)
@@ -294,7 +295,7 @@ def draft_schema(
         "The draft has read the rows, outside of any budget. Widen ranges and change lists to what"
         " was known without the rows; what stays in it is declared public."
     )
-    taken = [each.name for each in drafted.columns if getattr(each, "log", False)]
+    taken = [each.name for each in drafted.columns if isinstance(each, Number) and each.log]
     if json:
         facts = {"out": str(target), "columns": len(drafted.columns), "by_logarithm": taken}
         print_json(facts | {"says": says})
