@@ -13,10 +13,10 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
+from capemix.data.files import write_table
 
 from capemix.agent import Agent, Holdings
 from capemix.data import LabeledRows, Table, load_table, partition
-from capemix.data.files import write_table
 from capemix.data.schema import Category, Number
 from capemix.engines.flower.coordinator_app import no_rows
 from capemix.engines.flower.files import plan_text, read_plan_file

@@ -31,7 +31,8 @@ from cryptography.hazmat.primitives.serialization import (
 
 from capemix.accounting.cost import together
 from capemix.accounting.joint_view import MOST_PROPOSALS
-from capemix.data.rows import LabeledRows
+from capemix.data.cells import places, spelled
+from capemix.data.rows import LabeledRows, UnlistedRows
 from capemix.errors import BudgetError, CapemixError, InputError
 from capemix.ledger import Lineage
 from capemix.pipeline import Prepared, SiteShare, SourceDraws, prepare_site, site_share
@@ -60,13 +61,14 @@ _MOST_RUNS: Final = 1000
 
 @dataclass(frozen=True, eq=False)
 class Holdings:
-    """What an agent keeps to itself."""
+    """What an agent keeps to itself. ``rows`` are rows of numbers with their labels as the file has
+    them, or rows that were coded by a schema before the agent began to answer."""
 
     number: int
     identity: Ed25519PrivateKey
     roster: Roster
     policy: Policy
-    rows: LabeledRows
+    rows: UnlistedRows | LabeledRows
     budget: Lineage
     test_seed: int | None = None
 
@@ -188,27 +190,38 @@ class Agent:
         return seeded.child("site", self._holdings.number)
 
 
-def lacking(rows: LabeledRows, features: list[str], part: Part | None) -> str | None:
+def lacking(rows: UnlistedRows | LabeledRows, features: list[str], part: Part | None) -> str | None:
     """Why a plan is not about these rows, or None: by their columns' names, and by the schema that
     they were coded by before the agent began to answer. No row is looked at."""
-    tables = rows.table, None if part is None else part.whole.table
+    coded_by = rows.table if isinstance(rows, LabeledRows) else None
+    tables = coded_by, None if part is None else part.whole.table
     own, asked = (canonical(None if table is None else table.as_json()) for table in tables)
     if own != asked:  # as text, where true is not 1
         return "this site's rows are not coded by the plan's schema"
-    if rows.table is None and not set(features) <= set(rows.feature_names):
+    if coded_by is None and not set(features) <= set(rows.feature_names):
         return "this site does not have the plan's columns"
     return None
 
 
-def rows_for(rows: LabeledRows, plan: Asked, features: tuple[str, ...]) -> LabeledRows:
-    """The plan's columns and classes, in the plan's order; rows of other classes are dropped. Rows
-    that are coded by its schema have its columns."""
-    position = {name: code for code, name in enumerate(plan.classes)}
-    codes = np.array([position.get(name, -1) for name in rows.classes], dtype=np.int64)
-    labels = codes[rows.labels]
+def rows_for(
+    rows: UnlistedRows | LabeledRows, plan: Asked, features: tuple[str, ...]
+) -> LabeledRows:
+    """The plan's columns and classes, in the plan's order. Rows of other classes, or without a
+    number in one of the columns, are dropped, each by itself. Rows that are coded by the plan's
+    schema have its columns."""
+    if isinstance(rows, UnlistedRows):
+        return rows.columns(features).listed(plan.classes)
+    listed = places(plan.classes)
+    codes = [listed.get(spelled(each) or "", -1) for each in rows.classes]
+    labels = np.array(codes, dtype=np.int64)[rows.labels]
     known = labels >= 0
     kept = (rows if rows.table is not None else rows.columns(features)).take(known)
-    return replace(kept, labels=labels[known], classes=plan.classes)
+    return replace(
+        kept,
+        labels=labels[known],
+        classes=plan.classes,
+        unfit=rows.unfit + int(len(rows) - known.sum()),
+    )
 
 
 # -- the socket -----------------------------------------------------------------------------------

@@ -12,8 +12,8 @@ import numpy as np
 import numpy.typing as npt
 
 from capemix.baselines import release_records
-from capemix.data.arrays import table_rows
-from capemix.data.rows import LabeledRows
+from capemix.data.arrays import cells_of_arrays, cells_of_columns
+from capemix.data.rows import LabeledRows, UnlistedRows, check_classes, read_from_rows_of
 from capemix.data.schema import Table
 from capemix.engines.local import run_local, sums_local
 from capemix.errors import InputError
@@ -22,7 +22,7 @@ from capemix.kernels.memory import require_memory
 from capemix.ledger import Ledger, Lineage
 from capemix.looks import plan_looks
 from capemix.moments import check_room, release_moments
-from capemix.plan import Accountant, Plan, RecordPlan, make_plan, make_record_plan
+from capemix.plan import Accountant, NoiseLaw, Plan, RecordPlan, make_plan, make_record_plan
 from capemix.plan.images import Images
 from capemix.plan.moments import make_moments_plan
 from capemix.plan.tuning import tuned_mixture
@@ -96,13 +96,18 @@ def budget_of(ledger: LedgerPlace, lineage: str | None, source: Source | None) -
 class Synthesizer:
     """One curator's rows in, private synthetic rows out.
 
-    Class sizes and the range of the features are public if given; otherwise sizes, ranges, means,
-    scales and the clip norm are looked at and paid for out of the budget (where records are
-    released one by one, rows are then taken as they stand). ``method`` is mixing (DP-CDA), or one
-    of the baselines dp-mix, random-projection and local-perturbation; by default ``mixture`` is 16,
-    ``samples`` 1000 and the relation add-or-remove-one, where the method has them. ``schema``
-    declares the columns of a table with categories (for moments). With a ``lineage`` every fit is
-    charged to it before it draws; without, nothing is counted.
+    What is declared is public: ``classes`` (rows of other classes count for nothing), their sizes,
+    the range of the features. What is not declared is measured and paid for out of the budget: the
+    classes that enough records have, their sizes, ranges, means, scales and the clip norm. Where
+    records are released one by one, classes must be declared and rows are taken as they stand.
+    ``method`` is mixing (DP-CDA), or one of the baselines dp-mix, random-projection and
+    local-perturbation; by default ``mixture`` is 16, ``samples`` 1000 and the relation
+    add-or-remove-one, where the method has them. ``schema`` declares the columns and the classes of
+    a table with categories (for moments). With a ``lineage`` every fit is charged to it before it
+    draws; without, nothing is counted.
+
+    Each cell is read by itself. A record with a cell that is no number where one must be, or with a
+    label off the list, counts for nothing.
     """
 
     def __init__(
@@ -115,6 +120,7 @@ class Synthesizer:
         samples: int | None = None,
         clip: float | None = None,
         public_range: tuple[float, float] | None = None,
+        classes: Sequence[str | int] | None = None,
         class_sizes: Sequence[int] | None = None,
         relation: str | None = None,
         projection: int | None = None,
@@ -130,6 +136,7 @@ class Synthesizer:
         self.samples = samples
         self.clip = clip
         self.public_range = public_range
+        self.classes = classes
         self.class_sizes = class_sizes
         self.relation = relation
         self.projection = projection
@@ -150,7 +157,7 @@ class Synthesizer:
 
     def fit(self, X: Any, y: npt.ArrayLike) -> Self:
         """``X`` is an array, or with a ``schema`` a table: a DataFrame, or columns by name."""
-        rows = labeled_rows(X, y) if self.schema is None else table_rows(self.schema, X, y)
+        rows = self._rows(X, y)
         source = SystemSource() if self.test_seed is None else SeededSource(self.test_seed)
         asked = {name: getattr(self, name) for name in ("mixture", "samples", "relation")}
         self.release_ = release_of(
@@ -167,8 +174,18 @@ class Synthesizer:
             **{name: value for name, value in asked.items() if value is not None},
         )
         self.guarantee_ = self.release_.guarantee
-        self.classes_ = np.array(rows.classes)
+        self.classes_ = np.array(self.release_.plan.classes)
         return self
+
+    def _rows(self, X: Any, y: npt.ArrayLike) -> LabeledRows | UnlistedRows:
+        if self.schema is not None:
+            if self.classes is not None:
+                raise InputError("classes", "are the schema's to say", fix="leave them out")
+            names, label = self.schema.names, self.schema.label.name
+            return self.schema.rows(cells_of_columns(X, names, label, y))
+        cells = cells_of_arrays(X, y)
+        rows = UnlistedRows.of(cells, cells.label)
+        return rows if self.classes is None else rows.listed(check_classes(self.classes))
 
     def _map(self, width: int) -> dict[str, Any]:
         """How rows are normalised and clipped, in the words of `release_of`."""
@@ -200,27 +217,8 @@ class Synthesizer:
         return self.release_.features[picks], labels
 
 
-def labeled_rows(X: npt.ArrayLike, y: npt.ArrayLike) -> LabeledRows:
-    """Arrays as labelled rows; the distinct labels become the public class list."""
-    features = np.asarray(X)
-    labels = np.asarray(y)
-    if features.ndim != 2:
-        raise InputError("X", "must be rows by columns", value=features.shape, fix="reshape it")
-    if labels.shape != (len(features),):
-        raise InputError("y", "must be one label per row", value=labels.shape, fix="reshape it")
-    if not len(features):
-        raise InputError("X", "is empty", fix="give at least one row")
-    names, codes = np.unique(labels, return_inverse=True)
-    return LabeledRows(
-        features=features if features.dtype == np.uint8 else features.astype(np.float64),
-        labels=codes.astype(np.int64),
-        classes=tuple(names.tolist()),
-        feature_names=tuple(f"x{i}" for i in range(features.shape[1])),
-    )
-
-
 def release_of(
-    rows: LabeledRows | Sequence[LabeledRows],
+    rows: LabeledRows | UnlistedRows | Sequence[LabeledRows],
     *,
     epsilon: float,
     class_sizes: tuple[int, ...] | None = None,
@@ -234,8 +232,9 @@ def release_of(
     lineage: str | None = None,
     **asked: Any,
 ) -> Release:
-    """Plan, calibrate and synthesize. What is not declared is looked at and paid for first: class
-    sizes, and with ``normalise="paid"`` each column's range, mean and scale, and the clip norm.
+    """Plan, calibrate and synthesize. What is not declared is looked at and paid for first: the
+    classes of unlisted rows, class sizes, and with ``normalise="paid"`` each column's range, mean
+    and scale, and the clip norm.
 
     ``tune`` chooses the number of mixtures and their size by what the noise will be, where rows are
     drawn anew (``redraw``). ``asked`` goes to `make_plan`, or to `make_record_plan` where records
@@ -247,9 +246,17 @@ def release_of(
     if budget is not None:
         budget.account()  # declared, and readable
         counted = {"ledger": budget.ledger, "lineage": budget.name}
+    kind = SynthesizerName.named(synthesizer)
+    free = math.isinf(epsilon) or asked.get("accountant") == Accountant.PAPER
+    unlisted = None
+    if isinstance(rows, UnlistedRows):
+        if free:  # where nothing is paid for, nothing is promised either
+            rows = rows.as_they_come()
+        else:
+            unlisted, rows = rows, rows.listed(_STAND_IN)
+            _check_unlisted(kind, class_sizes, asked)
     sites = [rows] if isinstance(rows, LabeledRows) else list(rows)
     first = sites[0]
-    kind = SynthesizerName.named(synthesizer)
     if first.table is not None and kind is not SynthesizerName.MOMENTS:
         raise InputError(
             "--schema",
@@ -273,7 +280,7 @@ def release_of(
         )
     if kind.of_moments:
         return _release_of_moments(
-            kind, sites, epsilon, delta, class_sizes, source, budget, progress, **asked
+            kind, sites, unlisted, epsilon, delta, class_sizes, source, budget, progress, **asked
         )
     if asked.pop("upright", None):
         raise InputError(
@@ -308,7 +315,6 @@ def release_of(
             require_memory(f"--{name}", asked[name], first.width, bytes_a_number)
     if math.isinf(epsilon):
         asked["noise"] = 0.0
-    free = math.isinf(epsilon) or asked.get("accountant") == Accountant.PAPER
     # Where nothing is paid for, rows are taken as they stand.
     columns = asked.get("normalise") == PAID and not free
     if asked.get("normalise") == PAID:
@@ -333,7 +339,7 @@ def release_of(
             part = LOOK_SHARE if columns else COUNT_SHARE
             looks = plan_looks(
                 first.width,
-                len(first.classes),
+                None if unlisted is not None else len(first.classes),
                 plan.federation,
                 columns=columns,
                 epsilon=epsilon * part,
@@ -352,7 +358,10 @@ def release_of(
                     cost = looks.cost(budget.relation)
                     budget.charge(", ".join(looks.plans), cost, preliminary=True)
 
-            found = looks.take(sites, source, charge)
+            found = looks.take(sites if unlisted is None else unlisted, source, charge)
+            if unlisted is not None:
+                sites = [unlisted.listed(found.classes)]
+                first, asked["classes"] = sites[0], found.classes
             least = plan.mixing.mixture * plan.mixing.sites_averaged
             if plan.mixing.pool is Pool.ALL:  # then all classes together hold a mixture
                 least = math.ceil(least / len(first.classes))
@@ -374,6 +383,7 @@ def release_of(
 def _release_of_moments(
     kind: SynthesizerName,
     sites: Sequence[LabeledRows],
+    unlisted: UnlistedRows | None,
     epsilon: float,
     delta: float,
     class_sizes: tuple[int, ...] | None,
@@ -387,7 +397,8 @@ def _release_of_moments(
     upright: bool = False,
     **asked: Any,
 ) -> Release:
-    """Ranges are looked at first if they are not declared; then the rounds take what is left."""
+    """Classes and ranges are looked at first if they are not declared; then the rounds take what is
+    left."""
     for name, value in asked.items():
         if name not in _WHO and value is not None:
             raise InputError(
@@ -421,19 +432,21 @@ def _release_of_moments(
         )
     check_room(plan)
     looks = None
-    if normalise == PAID and not math.isinf(epsilon):
+    columns = normalise == PAID
+    part = LOOK_SHARE if columns else COUNT_SHARE
+    if (columns or unlisted is not None) and not math.isinf(epsilon):
         looks = plan_looks(
             first.width,
-            len(first.classes),
+            None if unlisted is not None else len(first.classes),
             plan.federation,
-            columns=True,
-            epsilon=epsilon * LOOK_SHARE,
-            delta=delta * LOOK_SHARE,
+            columns=columns,
+            epsilon=epsilon * part,
+            delta=delta * part,
             relation=plan.relation,
             class_sizes=class_sizes,
             clip=1.0,  # the rounds find their own
         )
-        epsilon, delta = epsilon * (1 - LOOK_SHARE), delta * (1 - LOOK_SHARE)
+        epsilon, delta = epsilon * (1 - part), delta * (1 - part)
         plan = replace(plan, delta=delta)
     plan = plan.calibrate(epsilon)
     costs = [one.cost(budget.relation) for one in (looks, plan) if one] if budget else []
@@ -445,23 +458,29 @@ def _release_of_moments(
             if budget is not None:
                 budget.charge(", ".join(looks.plans), costs[0], preliminary=True)
 
-        found = looks.take(sites, source, charge_looks)
+        found = looks.take(sites if unlisted is None else unlisted, source, charge_looks)
         plan = replace(
             plan,
+            classes=found.classes,
             normalise=found.normalise or plan.normalise,
             class_sizes=found.class_sizes,
             earlier=looks.guarantee(seeded=isinstance(source, SeededSource)),
-            looks=looks.lines(LOOK_SHARE),
+            looks=looks.lines(part),
         )
+        if unlisted is not None:  # a list that was found has its own number of classes
+            sites = [unlisted.listed(found.classes)]
+            first, plan = sites[0], plan.calibrate(epsilon)
 
     if budget is not None:
-        budget.charge("release", costs[-1])
+        budget.charge("release", plan.cost(budget.relation))
     seeded = isinstance(source, SeededSource)
     return release_moments(
         plan,
         first,
         sums_local(sites, source),
-        lambda chosen: chosen.guarantee(seeded=seeded, one_process=True),
+        lambda chosen: chosen.guarantee(
+            seeded=seeded, one_process=True, read_from_rows=read_from_rows_of(sites)
+        ),
         progress=progress,
     )
 
@@ -490,5 +509,23 @@ def _declared_map(sites: Sequence[LabeledRows], normalise: Any) -> ColumnMap:
         )
     return declared
 
+
+def _check_unlisted(
+    kind: SynthesizerName, class_sizes: tuple[int, ...] | None, asked: dict[str, Any]
+) -> None:
+    """Whether classes can be found, by what was asked alone."""
+    problem = None
+    if kind.recordwise:
+        problem = f"must be declared for {kind}, which releases every record's own"
+    elif class_sizes is not None:
+        problem = "must be declared where their sizes are"
+    elif asked.get("law") == NoiseLaw.GAUSSIAN:
+        problem = "must be declared for --law gaussian: a list is found on the lattice"
+    if problem is not None:
+        raise InputError("--classes", problem, fix="list them: a,b,c")
+
+
+_STAND_IN: Final = ("a", "b")
+"""Classes to check a plan by until some are found: what it refuses depends on no row."""
 
 _WHO: Final = ("scheme", "form", "colluding", "dropouts", "masks", "peers", "law")

@@ -17,6 +17,9 @@ class Status(StrEnum):
     PAPER = "paper claim"  # Theorem 1 as published
     SEEDED = "seeded: not private"  # noise from a test seed
     NO_PRIVACY = "no privacy"  # epsilon is infinite
+    FROM_ROWS = (
+        "facts read from rows: no guarantee"  # something public was neither declared nor paid
+    )
 
 
 @dataclass(frozen=True)

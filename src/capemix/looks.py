@@ -1,5 +1,5 @@
-"""What a plan must know of the rows and was not told, paid for: how many there are of each class,
-each column's range, its mean and scale, and the norm to clip at.
+"""What a plan must know of the rows and was not told, paid for: which classes there are and how
+many rows each has, each column's range, its mean and scale, and the norm to clip at.
 
 Each look is a private sum like the mixtures, through the same federated path, and a round of
 `plan.rounds`: together they cost what one Gaussian costs.
@@ -14,19 +14,23 @@ from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
+from scipy.stats import norm
 
 from capemix.accounting.cost import Cost
-from capemix.data.rows import LabeledRows
+from capemix.data.cells import MISSING_WORDS, Words
+from capemix.data.rows import MAX_CLASSES, LabeledRows, UnlistedRows, named
 from capemix.engines.local import sum_local
 from capemix.errors import InputError
 from capemix.federation import Federation
 from capemix.guarantee import Guarantee
-from capemix.plan import BudgetLine, Plan
+from capemix.plan import BudgetLine, NoiseLaw, Plan
 from capemix.plan.rounds import Round, Rounds, plan_rounds
+from capemix.plan.shares import CLASS_LIST
 from capemix.prepare.rows import normalise_rows, row_norms
 from capemix.prepare.steps import ColumnMap
 from capemix.queries import Relation
 from capemix.randomness.source import Source
+from capemix.randomness.tables import discrete_gaussian, rounded_gaussian
 from capemix.synthesizers.moments import shrunk_sizes
 
 Real = npt.NDArray[np.float64]
@@ -53,11 +57,15 @@ their root, nor its histograms, a hundred numbers a value."""
 
 SHARES: Final = {"class sizes": 0.2, "ranges": 0.4, "means and scales": 0.3, "clip norm": 0.1}
 
+LIST_FAILURE: Final = 0.25
+"""The part of the looks' delta that bounds the chance of a label that one record alone has."""
+
 
 @dataclass(frozen=True)
 class Looked:
-    """What was found, or declared (sizes); None where nothing was looked for."""
+    """What was found, or declared (classes, sizes); None where nothing was looked for."""
 
+    classes: tuple[str | int, ...]
     class_sizes: tuple[int, ...]
     normalise: ColumnMap | None
     clip: float | None
@@ -98,7 +106,7 @@ class Looks:
 
     def take(
         self,
-        sites: Sequence[LabeledRows],
+        sites: Sequence[LabeledRows] | UnlistedRows,
         source: Source,
         before: Callable[[], None] | None = None,
     ) -> Looked:
@@ -107,17 +115,26 @@ class Looks:
 
     def carried_out(
         self,
-        sites: Sequence[LabeledRows],
+        sites: Sequence[LabeledRows] | UnlistedRows,
         source: Source,
         before: Callable[[], None] | None = None,
     ) -> tuple[Looked, tuple[Seen, ...]]:
         """What was found, and everything that was seen on the way."""
-        width, classes = sites[0].width, len(sites[0].classes)
-        taken = _Taken(sites, self.plans, source)
         if before is not None:
             before()
-        if self.class_sizes is None:
-            counts = taken.sum("class sizes", lambda rows: np.eye(classes)[rows.labels]).ravel()
+        counts: Real
+        if isinstance(sites, UnlistedRows):
+            classes, counts = self._listed(sites.take(sites.fits()).words, source)
+            sites = [sites.listed(classes)]
+        else:
+            classes = sites[0].classes
+        width = sites[0].width
+        taken = _Taken(sites, self.plans, source)
+        if CLASS_LIST in self.plans:
+            sizes = tuple(round(size) for size in counts.tolist())
+        elif self.class_sizes is None:
+            one_hot = np.eye(len(classes))
+            counts = taken.sum("class sizes", lambda rows: one_hot[rows.labels]).ravel()
             shrunk = shrunk_sizes(counts, taken.deviation("class sizes"))
             sizes = tuple(round(size) for size in shrunk.tolist())
         else:
@@ -128,12 +145,58 @@ class Looks:
             normalise = _columns(taken, width, max(1.0, float(counts.sum())))
         if "clip norm" in self.plans and normalise is not None:
             clip = _norm(taken, width, normalise)
-        return Looked(sizes, normalise, clip), tuple(taken.seen)
+        return Looked(classes, sizes, normalise, clip), tuple(taken.seen)
+
+    def _listed(self, words: Words, source: Source) -> tuple[tuple[str | int, ...], Real]:
+        """The labels whose noisy counts stand out, and those counts."""
+        plan = self.plans[CLASS_LIST]
+        found = listed_words(
+            words, plan, self.rounds.list_failure, source.child("look", CLASS_LIST)
+        )
+        if not found:
+            raise InputError(
+                "the class list",
+                "could not be found: no label has enough records to stand out of the noise",
+                value=f"noise of deviation {float(plan.noise or 0.0):.3g}",
+                fix="declare the classes, or raise epsilon",
+            )
+        classes = named(list(found))
+        return classes, np.array([found[str(each)] for each in classes])
+
+
+def listed_words(words: Words, plan: Plan, failure: float, source: Source) -> dict[str, float]:
+    """Words with their noisy counts, of those whose counts pass a threshold.
+
+    A record adds 1 to the count of its own word (L lattice units), and every word that there is has
+    its count noised by itself. Where the word is there without the record too, that is one Gaussian
+    with a shift of 1. Where it is not, the word shows only if L + Z reaches the threshold, and
+    otherwise nothing differs: the chance of that, at most ``failure`` / 2, is taken out of delta
+    (twice, for a record that is replaced by one with another word). Z is below m with probability
+    at least P(N < m - 1) for the discrete Gaussian (Canonne, Kamath, Steinke 2020, Proposition 25)
+    and for the rounded one, so the threshold is L + 1 + ceil(sigma z), z the normal quantile.
+    """
+    unit, deviation = plan.lattice_norm_bound, plan.site_deviation
+    if unit is None or plan.law is NoiseLaw.GAUSSIAN:
+        raise ValueError("a list is found on the lattice")
+    counted = zip(words.distinct, words.counts().tolist(), strict=True)
+    counts = {word: count for word, count in counted if count and word not in MISSING_WORDS}
+    present = sorted(counts)
+    noisy = np.array([counts[word] for word in present], dtype=np.int64) * unit
+    law = rounded_gaussian if plan.law is NoiseLaw.ROUNDED else discrete_gaussian
+    law(deviation).add_to(noisy, source.stream("noise"))
+    passed = noisy >= list_threshold(unit, deviation, failure)
+    kept = sorted(np.flatnonzero(passed).tolist(), key=lambda at: -noisy[at])[:MAX_CLASSES]
+    return {present[at]: float(noisy[at]) / unit for at in kept}
+
+
+def list_threshold(unit: int, deviation: float, failure: float) -> int:
+    """In lattice units: what the noisy count of a listed word is at least."""
+    return unit + 1 + math.ceil(deviation * float(norm.isf(failure / 2)))
 
 
 def plan_looks(
     width: int,
-    classes: int,
+    classes: int | None,
     federation: Federation,
     *,
     columns: bool,
@@ -143,10 +206,20 @@ def plan_looks(
     class_sizes: tuple[int, ...] | None = None,
     clip: float | None = None,
 ) -> Looks:
-    """Look at the class sizes unless they are declared; with ``columns`` at ranges, means and
-    scales, and at norms unless a ``clip`` is declared."""
+    """Look at the class sizes unless they are declared, and for the classes too where they are not
+    (None, for one curator); with ``columns`` at ranges, means and scales, and at norms unless a
+    ``clip`` is declared."""
     looks = []
-    if class_sizes is None:
+    if classes is None:
+        if federation.sites > 1:
+            raise InputError(
+                "classes",
+                "must be declared for more than one site",
+                value=federation.sites,
+                fix="list them, or give a schema",
+            )
+        looks.append(Round(CLASS_LIST, "each record's label", 1, 1.0, SHARES["class sizes"]))
+    elif class_sizes is None:
         looks.append(_look("class sizes", "each record's label", classes, 1.0))
     if columns and width > MOST_COLUMNS:
         raise InputError(
@@ -162,7 +235,14 @@ def plan_looks(
         ]
     if columns and clip is None:
         looks.append(_look("clip norm", "each record's norm", len(NORMS), 1.0))
-    planned = plan_rounds(looks, federation, epsilon=epsilon, delta=delta, relation=relation)
+    planned = plan_rounds(
+        looks,
+        federation,
+        epsilon=epsilon,
+        delta=delta,
+        relation=relation,
+        list_failure=LIST_FAILURE * delta if classes is None else 0.0,
+    )
     return Looks(class_sizes, planned)
 
 

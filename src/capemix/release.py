@@ -7,7 +7,7 @@ import json
 import os
 import shutil
 import tempfile
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Final
@@ -157,7 +157,7 @@ class Release:
         import pyarrow as pa
         import pyarrow.parquet as pq
 
-        from capemix.data.files import category_column
+        from capemix.data.writing import category_column
 
         columns = self.columns()
         for each in self.table.columns if self.table is not None else ():
@@ -237,7 +237,7 @@ def _is_shape(shape: Any) -> bool:
 
 
 def read_release(folder: str | os.PathLike[str]) -> SavedRelease:
-    from capemix.data.files import load_table
+    from capemix.data import open_data
 
     path = Path(folder)
     try:
@@ -275,7 +275,7 @@ def read_release(folder: str | os.PathLike[str]) -> SavedRelease:
     rows = (
         _rows(table, label, classes, tuple(shape) if shape else None)
         if declared is None
-        else load_table(table, Table.from_json(declared)).rows
+        else open_data(table, table=Table.from_json(declared)).train
     )
     if soft_columns is None:
         return SavedRelease(rows, manifest)
@@ -295,19 +295,11 @@ def read_release(folder: str | os.PathLike[str]) -> SavedRelease:
 def _rows(
     table: Path, label: str, classes: tuple[str | int, ...], shape: tuple[int, int] | None
 ) -> LabeledRows:
-    from capemix.data.files import load_file
+    from capemix.data import open_data
 
-    loaded = load_file(table, label).rows
-    if not set(loaded.classes) <= set(classes):
+    rows = open_data(table, label, classes=classes).train
+    if rows.unfit:
         raise InputError(
-            str(table), "has classes that its manifest does not list", fix="get the release again"
+            str(table), "has rows that its manifest does not describe", fix="get the release again"
         )
-    codes = np.array([classes.index(name) for name in loaded.classes], dtype=np.int64)
-    return LabeledRows(
-        features=loaded.features,
-        labels=codes[loaded.labels],
-        classes=classes,
-        feature_names=loaded.feature_names,
-        label_name=label,
-        image_shape=shape,
-    )
+    return replace(rows, image_shape=shape)

@@ -29,7 +29,8 @@ class Cost:
 
     *Alone*: (``epsilon``, ``delta``). *Composed*: the Rényi ``curve``, by integer order, of the
     mechanism as it would be with exact samplers and a peer graph that holds; ``failure`` bounds the
-    probability, the same for all rows, that the graph does not hold; ``distance`` bounds the total
+    probability, whatever the rows, that the graph does not hold or that a list found by a threshold
+    has a record's own value; ``distance`` bounds the total
     variation between the samplers' law and the exact one.
     """
 
@@ -62,7 +63,7 @@ def sum_cost(noised: NoisedSum, delta: float, relation: Relation) -> Cost:
             float(value) + noised.lattice_extra * (order - 0.5) / (order - 1)
             for order, value in zip(ORDERS, curve, strict=True)
         ),
-        failure=noised.graph_failure,
+        failure=noised.failure,
         distance=0.0 if real else noised.numbers_drawn * noised.summands * SAMPLER_ERROR,
         basis=CLAIMED if real else PROVED,
     )

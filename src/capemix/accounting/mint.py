@@ -29,7 +29,7 @@ REAL: Final = "floating point, Gaussian"
 COMMON_ASSUMPTIONS: Final = (
     "one record per person, across all sites",
     "the operating system's randomness is unpredictable",
-    "the class list and everything declared (ranges, class sizes) are public",
+    "everything declared (columns, classes, ranges, class sizes) is public knowledge",
     "no best-of-n reruns that are not counted",
     "that a run was refused, in front of the data's owner, is not made known",
     "no timing side channel",
@@ -54,6 +54,14 @@ RECORDWISE_ASSUMPTIONS: Final = (
     "a record's own site draws and adds its noise as told; nobody else need be trusted",
 )
 
+
+CONFIRMED_DRAFT: Final = (
+    "the schema was drafted from the rows, and their owner confirmed that all of it is public"
+    " knowledge"
+)
+NOT_DECLARED: Final = (
+    "{} was read from the rows, neither declared nor paid for: this is no guarantee"
+)
 
 _SAMPLERS_SHARE: Final = 1e-6
 """The part of delta that is kept for the samplers' distance from their exact laws."""
@@ -84,6 +92,13 @@ class NoisedSum:
     summands: int
     replacement_factor: float = 2.0
     graph_failure: float = 0.0
+    list_failure: float = 0.0
+
+    @property
+    def failure(self) -> float:
+        """What delta pays for first: a peer graph that falls apart, and a list of values found by a
+        threshold that one record alone passes."""
+        return self.graph_failure + self.list_failure
 
     @property
     def strongest(self) -> str:
@@ -115,11 +130,11 @@ def sound_epsilon(noised: NoisedSum, multiplier: float, delta: float, relation: 
     if multiplier < _LEAST_MULTIPLIER:
         return math.inf
     if noised.arithmetic == REAL:
-        left = delta - noised.graph_failure
+        left = delta - noised.failure
         return _epsilon(noised, multiplier, left, relation) if left > 0 else math.inf
     drawn, extra = noised.numbers_drawn, noised.lattice_extra
     # The sum's law is within e^(extra/2) of one discrete Gaussian's, so delta grows by as much.
-    left = (delta - noised.graph_failure) * (1 - _SAMPLERS_SHARE) * math.exp(-extra / 2)
+    left = (delta - noised.failure) * (1 - _SAMPLERS_SHARE) * math.exp(-extra / 2)
     if left <= 0:
         return math.inf
     epsilon = _epsilon(noised, multiplier, left, relation) + extra
@@ -156,10 +171,14 @@ def mint_sound(
     adversary: Adversary,
     seeded: bool,
     assumptions: tuple[str, ...] = (),
+    read_from_rows: tuple[str, ...] = (),
     earlier: Guarantee | None = None,
     reference: bool = True,
 ) -> Guarantee:
     """The sound guarantee of one noised sum; ``unit`` is the norm bound in released units.
+
+    ``read_from_rows`` names public facts that were neither declared nor paid for: with one of them
+    there is no guarantee.
 
     ``reference``: with the PLD figure of the continuous Gaussian beside it.
 
@@ -191,6 +210,8 @@ def mint_sound(
         status = Status.SEEDED
     elif epsilon is None:
         status = Status.NO_PRIVACY
+    elif read_from_rows:
+        status = Status.FROM_ROWS
     elif noised.arithmetic == REAL or Status.REAL_ARITHMETIC in parts:
         status = Status.REAL_ARITHMETIC
     else:
@@ -208,9 +229,15 @@ def mint_sound(
         epsilon_pld=None if hockey_stick is None else _plus(hockey_stick, earlier, pld=True),
         assumptions=COMMON_ASSUMPTIONS
         + (FEDERATED_ASSUMPTIONS if adversary.sites > 1 else ())
-        + assumptions,
+        + assumptions
+        + undeclared(read_from_rows),
         seal=SEAL,
     )
+
+
+def undeclared(read_from_rows: tuple[str, ...]) -> tuple[str, ...]:
+    """What a guarantee says of facts that were read from the rows."""
+    return tuple(NOT_DECLARED.format(fact) for fact in read_from_rows)
 
 
 @dataclass(frozen=True)
@@ -246,13 +273,21 @@ def recordwise_epsilon(noised: NoisedRecord, delta: float) -> float:
 
 
 def mint_recordwise(
-    noised: NoisedRecord, *, row_bound: float, delta: float, sites: int, seeded: bool
+    noised: NoisedRecord,
+    *,
+    row_bound: float,
+    delta: float,
+    sites: int,
+    seeded: bool,
+    read_from_rows: tuple[str, ...] = (),
 ) -> Guarantee:
     """The guarantee of a release in which a record is one row, noised at its own site: replace-one,
     and the same against everybody, all the other sites included."""
     epsilon = _plus(recordwise_epsilon(noised, delta), None)
     cost = ViewCost(noised.noise, noised.noise / row_bound, epsilon)
-    status = Status.NO_PRIVACY if epsilon is None else Status.GUARANTEE
+    status = Status.FROM_ROWS if read_from_rows else Status.GUARANTEE
+    if epsilon is None:
+        status = Status.NO_PRIVACY
     return Guarantee(
         epsilon=epsilon,
         delta=delta,
@@ -264,7 +299,7 @@ def mint_recordwise(
         arithmetic=ROUNDED,
         status=Status.SEEDED if seeded else status,
         epsilon_pld=None,
-        assumptions=COMMON_ASSUMPTIONS + RECORDWISE_ASSUMPTIONS,
+        assumptions=COMMON_ASSUMPTIONS + RECORDWISE_ASSUMPTIONS + undeclared(read_from_rows),
         seal=SEAL,
     )
 

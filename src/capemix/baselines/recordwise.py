@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from capemix.baselines.projection import back, project, public_matrix
-from capemix.data.rows import LabeledRows
+from capemix.data.rows import LabeledRows, read_from_rows_of
 from capemix.errors import InputError
 from capemix.plan import RecordPlan
 from capemix.prepare.rows import clip_rows, denormalise_rows, truncate_rows
@@ -55,8 +55,9 @@ def release_records(
     features, labels = [], []
     for index, rows in enumerate(sites):
         own = source.child("site", index)
-        features.append(noised_rows(plan, rows.features, own.child("rows"), progress))
-        labels.append(answered_labels(plan, rows.labels, own))
+        given, answers = every_record(plan, rows)
+        features.append(noised_rows(plan, given, own.child("rows"), progress))
+        labels.append(answered_labels(plan, answers, own))
     first = sites[0]
     released = np.concatenate(features)
     denormalise_rows(released, replace(plan.normalise, low=None, high=None))
@@ -65,11 +66,27 @@ def release_records(
         features=released.astype(np.float32 if image else np.float64, copy=False),
         labels=np.concatenate(labels),
         plan=plan,
-        guarantee=plan.guarantee(seeded=isinstance(source, SeededSource), sites=len(sites)),
+        guarantee=plan.guarantee(
+            seeded=isinstance(source, SeededSource),
+            sites=len(sites),
+            read_from_rows=read_from_rows_of(sites),
+        ),
         feature_names=first.feature_names,
         label_name=first.label_name,
         image_shape=image,
     )
+
+
+def every_record(
+    plan: RecordPlan, rows: LabeledRows
+) -> tuple[npt.NDArray[Any], npt.NDArray[np.int64]]:
+    """The rows, and one that the public map sends to zero for each record that is not among them:
+    the number of records is public, so each of them must be released."""
+    if not rows.unfit:
+        return rows.features, rows.labels
+    middle = np.broadcast_to(np.asarray(plan.normalise.shift, dtype=np.float64), (plan.width,))
+    given = np.vstack([rows.features, np.tile(middle, (rows.unfit, 1))])
+    return given, np.append(rows.labels, np.zeros(rows.unfit, dtype=np.int64))
 
 
 def noised_rows(

@@ -15,13 +15,14 @@ from capemix.cli.frontier import frontier
 from capemix.cli.ledger import ledger
 from capemix.cli.measure import measure
 from capemix.cli.reproduce import reproduce
+from capemix.cli.schema import schema
 from capemix.cli.site import keygen, site
 from capemix.cli.splits import splits
 from capemix.cli.sweep import sweep
 from capemix.errors import InputError
 
 if TYPE_CHECKING:
-    from capemix.data import LabeledRows, Loaded, Table
+    from capemix.data import LabeledRows, Loaded
     from capemix.data.soft_labels import SoftLabels
     from capemix.evaluate import Classifier
     from capemix.guarantee import Guarantee
@@ -44,6 +45,7 @@ app.command()(audit)
 app.command()(attack)
 app.command()(keygen)
 app.command()(reproduce)
+app.add_typer(schema, name="schema")
 app.add_typer(site, name="site")
 app.add_typer(federate, name="federate")
 app.add_typer(ledger, name="ledger")
@@ -108,11 +110,14 @@ def synth(
     if math.isnan(epsilon) or epsilon <= 0:  # before any row is read
         raise InputError("--epsilon", "must be above 0", value=epsilon, fix="give a budget, or inf")
     check_output(out)
-    loaded = table.load(schema)
-    budget = counted.asked(loaded)
-    parts = method.parts(table, loaded)
+    opened = table.open(schema)
+    if math.isinf(epsilon) or method.accountant == "paper":  # nothing is promised of any row
+        opened = opened.as_they_come()
+    budget = counted.asked(opened.info)
+    parts = method.parts(table, opened)
     seed = table.test_seed
-    rows = len(loaded.train) if method.recordwise else mixing.samples * len(parts)
+    sites = len(parts) if isinstance(parts, list) else 1
+    rows = len(opened.whole) if method.recordwise else mixing.samples * sites
     with row_progress(rows, quiet=json) as progress:
         release = release_of(
             parts,
@@ -120,7 +125,7 @@ def synth(
             source=SystemSource() if seed is None else SeededSource(seed),
             progress=progress,
             **budget,
-            **method.asked(table, mixing, loaded, opt.given(context)),
+            **method.asked(table, mixing, opened, opt.given(context)),
         )
     with spinner("writing the release", quiet=json):
         folder = release.save(out)
@@ -172,13 +177,12 @@ def evaluate(
     saved = read_release(release)
     soft_labels = _soft_labels(saved, chosen, labels)
     column = saved.manifest["schema"]["label"]
-    coded = saved.rows.table
-    loaded = _load(test, _label_of(test, label, column), coded)
+    loaded = _load(test, _label_of(test, label, column), saved.rows)
     tested = _columns_of(loaded.test or loaded.train, saved.rows, "--test")
     preparation = preparation_of(saved.manifest["plan"])
     real_rows = loaded.train if loaded.test is not None else None
     if train is not None:
-        real_rows = _load(train, _label_of(train, label, column), coded).train
+        real_rows = _load(train, _label_of(train, label, column), saved.rows).train
     known = loaded.info is not None and (train is None or _is_dataset(train))
     public = known or rows_are_public
     with epoch_progress(f"{model} on the release", quiet=json) as progress:
@@ -221,7 +225,7 @@ def describe(
 ) -> None:
     """The datasets there are, or what a file looks like to capemix (shown to its owner only)."""
     from capemix.cli.show import print_json, print_table
-    from capemix.data import DATASETS
+    from capemix.data import DATASETS, open_data
     from capemix.private import PRIVATE
 
     if name is None:
@@ -241,68 +245,19 @@ def describe(
         else:
             print_table("datasets", found)
         return
-    rows = _load(name, label).train
+    rows = open_data(name, label).train
     facts = {
         "name": name,
         "features": rows.width,
         "classes": list(rows.classes),
         "records": len(rows),
         "class_sizes": rows.class_counts().tolist(),
+        "count_for_nothing": rows.unfit,
     }
     if json:
         print_json(facts if name in DATASETS else facts | {"private": PRIVATE})
     else:
         print_table("rows (private to you unless the data is public)", [facts])
-
-
-@app.command("schema")
-def draft_schema(
-    table: Annotated[str, typer.Argument(help="A .csv, .csv.gz or .parquet file.")],
-    label: Annotated[str, typer.Option(help="Its label column.")],
-    out: Annotated[Path, typer.Option(help="JSON file to write; must not exist.")],
-    logs: Annotated[
-        bool,
-        typer.Option(
-            "--logs",
-            help="Take real numbers by their logarithm where their range is above 0 and wide.",
-        ),
-    ] = False,
-    json: opt.Json = False,
-) -> None:
-    """Draft a table's public schema. THE DRAFT READS THE ROWS, outside of any budget: check every
-    range and category; what stays in the file is declared public."""
-    from json import dumps
-
-    from capemix.cli.show import print_json
-    from capemix.data import draft_table
-    from capemix.data.schema import Number
-    from capemix.release import outside_releases
-
-    target = outside_releases(out)
-    drafted = draft_table(table, label)
-    drafted = drafted.with_logs() if logs else drafted
-    try:
-        with target.open("x") as file:
-            file.write(dumps(drafted.as_json(), indent=1, ensure_ascii=False) + "\n")
-    except OSError as error:
-        raise InputError(
-            "--out",
-            f"cannot be written: {error.strerror}",
-            value=out,
-            fix="name a new file in a folder that exists",
-        ) from error
-    says = (
-        "The draft has read the rows, outside of any budget. Widen ranges and change lists to what"
-        " was known without the rows; what stays in it is declared public."
-    )
-    taken = [each.name for each in drafted.columns if isinstance(each, Number) and each.log]
-    if json:
-        facts = {"out": str(target), "columns": len(drafted.columns), "by_logarithm": taken}
-        print_json(facts | {"says": says})
-    else:
-        typer.echo(f"{target}: {len(drafted.columns)} columns\n{says}")
-        if logs:
-            typer.echo(f"By their logarithm: {', '.join(taken) or 'none'}.")
 
 
 @app.command()
@@ -372,10 +327,15 @@ def _soft_labels(
     return saved.soft_labels if wanted else None
 
 
-def _load(data: str, label: str | None, schema: Table | None = None) -> Loaded:
+def _load(data: str, label: str | None, released: LabeledRows) -> Loaded:
+    """Real rows of a release's classes, coded by its schema where it has one."""
     from capemix.data import open_data
 
-    return open_data(data, label, table=schema)
+    if _is_dataset(data):
+        return open_data(data, label)
+    if released.table is not None:
+        return open_data(data, label, table=released.table)
+    return open_data(data, label, classes=released.classes)
 
 
 def _account_of(plan: Plan | RecordPlan | MomentsPlan, guarantee: Guarantee) -> dict[str, Any]:

@@ -15,7 +15,7 @@ from capemix.errors import InputError
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from capemix.data import LabeledRows, Loaded, Table
+    from capemix.data import DatasetInfo, LabeledRows, Table
     from capemix.engines.flower.files import Outcome
     from capemix.plan import Asked
 
@@ -192,22 +192,23 @@ def local(
     from capemix.release import check_output
 
     check_output(out)
-    loaded = table.load(schema)
-    asked = counted.asked(loaded)
-    width = loaded.train.width
-    parts = table.deal(loaded, sites)
+    opened = table.open(schema)
+    asked = counted.asked(opened.info)
+    rows, _ = opened.declared()
+    width = rows.width
+    parts = table.deal(opened, sites)
     made = _cape_plan(
         synthesizer,
         epsilon,
-        mixing.asked(width, _map(mixing, loaded.train.table, loaded)),
+        mixing.asked(width, _map(mixing, rows.table, opened.info)),
         opt.given(context),
         width=width,
-        classes=loaded.train.classes,
-        class_sizes=table.sizes(loaded),
+        classes=rows.classes,
+        class_sizes=table.sizes(opened),
         sites=sites,
-        shape=loaded.train.image_shape,
-        upright=opt.is_upright(upright, synthesizer, loaded),
-        table=loaded.train.table,
+        shape=rows.image_shape,
+        upright=opt.is_upright(upright, synthesizer, opened.info),
+        table=rows.table,
     )
     seed = table.test_seed
     budget = budget_of(**asked, source=None if seed is None else SeededSource(seed))
@@ -306,12 +307,12 @@ def _write(path: Path, text: str) -> None:
         raise InputError("--out", "cannot be written", value=path, fix="name a file") from None
 
 
-def _map(mixing: opt.Mixing, table: Table | None, loaded: Loaded | None = None) -> Any:
+def _map(mixing: opt.Mixing, table: Table | None, info: DatasetInfo | None = None) -> Any:
     """By the ranges that a schema declares, or by one for all columns."""
     from capemix.synthesizers.tables import map_of
 
     if table is None:
-        return mixing.public_map(loaded)
+        return mixing.public_map(info)
     for option, given in (("range", mixing.public_range), ("center", mixing.public_center)):
         if given is not None:
             raise InputError(
@@ -340,7 +341,7 @@ def _about(schema: Path | None, named: dict[str, str | None]) -> LabeledRows:
     return LabeledRows(
         features=np.empty((0, len(names))),
         labels=np.empty(0, dtype=np.int64),
-        classes=_classes(str(named["classes"])),
+        classes=opt.parse_names("--classes", str(named["classes"])) or (),
         feature_names=tuple(names),
         label_name=str(named["label"]),
         image_shape=None if shape is None else (shape[0], shape[1]),
@@ -359,17 +360,6 @@ def _features(text: str) -> tuple[list[str], list[int] | None]:
             "--features", "must be distinct names", value=text, fix="write a,b,c or 28x28"
         )
     return names, None
-
-
-def _classes(text: str) -> tuple[str | int, ...]:
-    """Whole numbers are numbers if all of them are, as when rows are read."""
-    names = [name.strip() for name in text.split(",")]
-    if not all(names) or len(set(names)) != len(names):
-        raise InputError("--classes", "must be distinct names", value=text, fix="write a,b,c")
-    try:
-        return tuple(int(name) for name in names)
-    except ValueError:
-        return tuple(names)
 
 
 def _show_guarantee(

@@ -14,7 +14,7 @@ from capemix.errors import InputError
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from capemix.data import LabeledRows, Loaded
+    from capemix.data import LabeledRows
     from capemix.frontier import Frontier, Task
 
 
@@ -66,7 +66,7 @@ def frontier(
         trained,
         test,
         rows_are_public,
-        lambda loaded: method.asked(table, mixing, loaded, opt.given(context)),
+        lambda opened: method.asked(table, mixing, opened, opt.given(context)),
     )
     first = table.test_seed or 0
     trials = Trials(out / "trials.csv", settings)
@@ -95,7 +95,7 @@ def public_task(
     trained: opt.Trained,
     test: str | None,
     rows_are_public: bool,
-    asked_of: Callable[[Loaded], dict[str, Any]],
+    asked_of: Callable[[opt.Opened], dict[str, Any]],
 ) -> tuple[Task, dict[str, Any]]:
     """Public rows and how releases of them are judged, with all that a trial's result depends on.
     Rows that are not known to be public are refused before any is read."""
@@ -123,8 +123,9 @@ def public_task(
         raise InputError(
             "--test", "is not given, and a file has no test part", fix="name a file of test rows"
         )
-    loaded = table.load()
-    asked = asked_of(loaded)
+    opened = table.open().as_they_come()
+    asked = asked_of(opened)
+    real, _ = opened.declared()
     if asked["normalise"] == PAID:
         raise InputError(
             "--public-range",
@@ -133,9 +134,9 @@ def public_task(
         )
     clip = asked.get("clip")
     task = Task(
-        sites=method.parts(table, loaded),
-        real=loaded.train,
-        test=_test_rows(loaded, test, table.label),
+        sites=[real] if method.scheme == "central" else table.deal(opened, method.sites),
+        real=real,
+        test=_test_rows(opened, real, test, table.label),
         preparation=Preparation(asked["normalise"], NOT_CLIPPED if clip is None else clip),
         classifier=classifier,
         asked=asked,
@@ -151,12 +152,16 @@ def public_task(
     return task, settings
 
 
-def _test_rows(loaded: Loaded, test: str | None, label: str | None) -> LabeledRows:
-    from capemix.data import open_data
+def _test_rows(
+    opened: opt.Opened, real: LabeledRows, test: str | None, label: str | None
+) -> LabeledRows:
+    from capemix.data import DATASETS, open_data
 
     if test is None:
-        return loaded.test or loaded.train
-    return open_data(test, label).train.columns(loaded.train.feature_names)
+        return opened.test or real
+    known = open_data(test, label) if test in DATASETS else None
+    found = known or open_data(test, label, classes=real.classes)
+    return found.train.columns(real.feature_names)
 
 
 def _drawn(found: Frontier, title: str, path: Path) -> Path | None:

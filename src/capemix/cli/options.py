@@ -8,17 +8,17 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, cast, get_type_hints
 
 import typer
 
 from capemix.errors import InputError
 
 if TYPE_CHECKING:
-    from capemix.data import Loaded
-    from capemix.data.rows import LabeledRows
+    from capemix.data import Cells, DatasetInfo, LabeledRows, UnlistedRows
+    from capemix.data import Table as Columns
     from capemix.evaluate import Classifier
     from capemix.plan import Plan, RecordPlan
     from capemix.prepare.steps import Normalise, PublicMap
@@ -147,7 +147,7 @@ ClassSizes = Annotated[
 Schema = Annotated[
     Path | None,
     typer.Option(
-        help="What is public of a table's columns, as `capemix schema` drafts it (for moments).",
+        help="What is public of a table's columns, as `capemix schema draft` has it (for moments).",
         show_default=False,
     ),
 ]
@@ -214,12 +214,12 @@ class Mixing:
     dropouts: Dropouts = 0
     masks: Masks = None
 
-    def public_map(self, loaded: Loaded | None = None) -> PublicMap:
+    def public_map(self, info: DatasetInfo | None = None) -> PublicMap:
         """By the range that was given, else by the dataset's own."""
         from capemix.prepare.steps import PublicMap
 
-        if self.public_range is None and loaded is not None and loaded.info is not None:
-            return PublicMap.of_range(*loaded.info.value_range, center=self.public_center)
+        if self.public_range is None and info is not None:
+            return PublicMap.of_range(*info.value_range, center=self.public_center)
         if self.public_range in (None, "none"):
             return PublicMap()
         try:
@@ -247,6 +247,56 @@ class Mixing:
         }
 
 
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Opened:
+    """Rows at hand: all of them, and those of each site where a column says whose they are.
+    ``test`` and ``info`` come with a known dataset only."""
+
+    whole: LabeledRows | UnlistedRows
+    sites: tuple[LabeledRows | UnlistedRows, ...] | None = None
+    test: LabeledRows | None = None
+    info: DatasetInfo | None = None
+
+    @property
+    def classes(self) -> tuple[str | int, ...] | None:
+        """None where nobody has declared them."""
+        return getattr(self.whole, "classes", None)
+
+    def as_they_come(self) -> Opened:
+        """With the labels that there are as classes, where nobody has declared any."""
+        from capemix.data import LabeledRows
+
+        if isinstance(self.whole, LabeledRows):
+            return self
+        whole = self.whole.as_they_come()
+        sites = (
+            None
+            if self.sites is None
+            else tuple(
+                each
+                if isinstance(each, LabeledRows)
+                else each.listed(whole.classes, whole.read_from_rows)
+                for each in self.sites
+            )
+        )
+        return replace(self, whole=whole, sites=sites)
+
+    def declared(self) -> tuple[LabeledRows, tuple[LabeledRows, ...] | None]:
+        """All rows, and each site's. Several sites never find a list of classes together."""
+        from capemix.data import LabeledRows
+
+        if not isinstance(self.whole, LabeledRows):
+            raise InputError(
+                "--classes",
+                "must be declared for more than one site",
+                fix="list the classes that rows may have: a,b,c",
+            )
+        return self.whole, cast("tuple[LabeledRows, ...] | None", self.sites)
+
+
+SPLITS: Final = ("iid", "stratified", "dirichlet")
+
+
 @dataclass(frozen=True, kw_only=True)
 class Table:
     """Rows at hand, dealt out to sites."""
@@ -257,53 +307,126 @@ class Table:
     label: Annotated[
         str | None, typer.Option(help="Label column of a file.", show_default=False)
     ] = None
+    classes: Annotated[
+        str | None,
+        typer.Option(
+            help="Classes that rows of a file may have, a,b,c: declared public. Other rows count "
+            "for nothing [default: for one curator, found and paid for].",
+            show_default=False,
+        ),
+    ] = None
     class_sizes: ClassSizes = None
     partition: Annotated[
-        str, typer.Option(help="iid, stratified, dirichlet, or a column of the file.")
+        str,
+        typer.Option(
+            help="iid, stratified, dirichlet, or a column of the file, with --site-names."
+        ),
     ] = "stratified"
+    site_names: Annotated[
+        str | None,
+        typer.Option(
+            help="What --partition COLUMN may hold, a,b,c, a site for each. Rows with another name "
+            "are at no site.",
+            show_default=False,
+        ),
+    ] = None
     alpha: Annotated[float, typer.Option(help="Dirichlet parameter: smaller is skewer.")] = 0.1
     test_seed: Annotated[
         int | None,
         typer.Option(help="Reproducible noise, for tests: NOT private.", show_default=False),
     ] = None
 
-    def load(self, schema: Path | None = None) -> Loaded:
+    def open(self, schema: Path | None = None) -> Opened:
+        """Rows of a file whose classes nobody declares are left unlisted."""
+        from capemix.data import DATASETS, by_site, open_cells, open_data, open_table
         from capemix.data import Table as Columns
-        from capemix.data import open_data
 
-        by_column = self.partition not in ("iid", "stratified", "dirichlet")
+        column = None if self.partition in SPLITS else self.partition
+        names = parse_names("--site-names", self.site_names)
+        if (column is None) != (names is None):
+            raise InputError(
+                "--site-names",
+                "must be declared with --partition COLUMN" if names is None else "has no meaning",
+                value=column if names is None else self.site_names,
+                fix="list the sites' names: a,b,c"
+                if names is None
+                else "leave it out, or name the column with --partition",
+            )
         declared = None if schema is None else Columns.read(schema)
-        return open_data(self.data, self.label, self.partition if by_column else None, declared)
+        classes = parse_names("--classes", self.classes)
+        if declared is not None and classes is not None:
+            raise InputError(
+                "--classes", "are the schema's to say", value=self.classes, fix="leave them out"
+            )
+        if self.data in DATASETS:
+            if column is not None:
+                raise InputError(
+                    "--partition",
+                    f"must be one of {', '.join(SPLITS)} for the dataset {self.data}",
+                    value=column,
+                    fix="choose one, or give a file",
+                )
+            known = open_data(self.data, self.label, classes=classes, table=declared)
+            return Opened(whole=known.train, test=known.test, info=known.info)
+        if declared is not None:
+            cells = open_table(self.data, declared, self.label)
+        else:
+            cells = open_cells(self.data, self.label, () if column is None else (column,))
+        parts = None if column is None else by_site(cells, column, names or ())
+        but = () if column is None else (column,)
+        return Opened(
+            whole=_rows(cells, declared, classes, but),
+            sites=None
+            if parts is None
+            else tuple(_rows(part, declared, classes, but) for part in parts),
+        )
 
-    def sizes(self, loaded: Loaded) -> tuple[int, ...] | None:
+    def sizes(self, opened: Opened) -> tuple[int, ...] | None:
         """Public sizes of the classes: declared, or known of a dataset."""
+        if self.class_sizes is not None and opened.classes is None:
+            raise InputError(
+                "--classes", "must be declared where their sizes are", fix="list them: a,b,c"
+            )
         if self.class_sizes is not None:
-            return parse_sizes(self.class_sizes, len(loaded.train.classes))
-        return None if loaded.info is None else loaded.info.class_sizes
+            return parse_sizes(self.class_sizes, len(opened.classes or ()))
+        return None if opened.info is None else opened.info.class_sizes
 
-    def deal(self, loaded: Loaded, sites: int | None) -> list[LabeledRows]:
-        from capemix.data import partition, partition_by
+    def deal(self, opened: Opened, sites: int | None) -> list[LabeledRows]:
+        from capemix.data import partition
 
-        if loaded.sites is None:
+        rows, parts = opened.declared()
+        if parts is None:
             count, seed = 1 if sites is None else sites, self.test_seed or 0
             how: Any = self.partition
-            return list(partition(loaded.train, count, how, alpha=self.alpha, seed=seed))
-        parts = list(partition_by(loaded.train, loaded.sites))
+            return list(partition(rows, count, how, alpha=self.alpha, seed=seed))
         if sites is not None and sites != len(parts):
             raise InputError(
                 "--sites",
-                f"must be {len(parts)}, the values in column {self.partition}",
+                f"must be {len(parts)}, as many as --site-names",
                 value=sites,
                 fix="leave it out, or bring it in line",
             )
-        return parts
+        return list(parts)
 
 
-def is_upright(said: bool | None, synthesizer: str, loaded: Loaded) -> bool | None:
+def _rows(
+    cells: Cells,
+    declared: Columns | None,
+    classes: tuple[str | int, ...] | None,
+    but: tuple[str, ...],
+) -> LabeledRows | UnlistedRows:
+    from capemix.data import UnlistedRows
+
+    if declared is not None:
+        return declared.rows(cells)
+    rows = UnlistedRows.of(cells, cells.label, but)
+    return rows if classes is None else rows.listed(classes)
+
+
+def is_upright(said: bool | None, synthesizer: str, info: DatasetInfo | None) -> bool | None:
     """What was said, or of a dataset known by name what is known; None where it has no meaning."""
     from capemix.plan.images import MOST_COLUMNS
 
-    info = loaded.info
     if said is not None or info is None or synthesizer not in ("moments", "moments+teacher"):
         return said
     return info.handwriting if info.width > MOST_COLUMNS else None
@@ -352,12 +475,16 @@ class Method:
     def of_moments(self) -> bool:
         return self.synthesizer in ("moments", "moments+teacher")
 
-    def parts(self, table: Table, loaded: Loaded) -> list[LabeledRows]:
+    def parts(self, table: Table, opened: Opened) -> list[LabeledRows] | UnlistedRows:
         """Each site's rows; all of them together for one curator."""
-        return [loaded.train] if self.scheme == "central" else table.deal(loaded, self.sites)
+        from capemix.data import UnlistedRows
+
+        if self.scheme != "central":
+            return table.deal(opened, self.sites)
+        return opened.whole if isinstance(opened.whole, UnlistedRows) else [opened.whole]
 
     def asked(
-        self, table: Table, mixing: Mixing, loaded: Loaded, typed: list[str]
+        self, table: Table, mixing: Mixing, opened: Opened, typed: list[str]
     ) -> dict[str, Any]:
         """In the words of `capemix.api.release_of`; ``typed`` are the options that were given."""
         from capemix.api import PAID
@@ -365,16 +492,16 @@ class Method:
 
         paper = self.accountant == "paper" and mixing.public_range is None
         kind = self.normalise or ("site-zscore" if paper else "public")
-        how = SiteZScore() if kind == "site-zscore" else mixing.public_map(loaded)
+        how = SiteZScore() if kind == "site-zscore" else mixing.public_map(opened.info)
         own = (
             *("scheme", "form", "accountant", "site_noise", "selection", "relation", "law"),
             *("label_noise", "peers", "printed_theorem"),
         )
-        asked = mixing.asked(loaded.train.width, how) | {name: getattr(self, name) for name in own}
-        unknown = loaded.info is None and mixing.public_range is None and kind == "public"
+        asked = mixing.asked(opened.whole.width, how) | {name: getattr(self, name) for name in own}
+        unknown = opened.info is None and mixing.public_range is None and kind == "public"
         if unknown and not self.recordwise:
             asked |= {"normalise": PAID, "clip": mixing.clip}
-        sizes = table.sizes(loaded)
+        sizes = table.sizes(opened)
         if self.recordwise:  # the rest has no meaning there: what was given is refused by name
             kept = ("delta", "clip", "normalise", *typed)
             asked = {name: asked[name] for name in asked if name in kept}
@@ -382,7 +509,7 @@ class Method:
         if self.of_moments:  # as above
             kept = ("delta", "normalise", "scheme", "colluding", "dropouts", "masks", "peers")
             asked = {name: asked[name] for name in asked if name in (*kept, "relation", *typed)}
-        upright = is_upright(self.upright, self.synthesizer, loaded)
+        upright = is_upright(self.upright, self.synthesizer, opened.info)
         if upright is not None:
             asked["upright"] = upright
         return asked | {
@@ -471,13 +598,13 @@ class Counted:
         bool, typer.Option("--no-ledger", help="Count nothing, for rows that are not private.")
     ] = False
 
-    def asked(self, loaded: Loaded) -> dict[str, Any]:
+    def asked(self, info: DatasetInfo | None) -> dict[str, Any]:
         """In the words of `synthesize`. Rows of the user's own are counted, or not, by name."""
         if self.no_ledger and (self.lineage is not None or self.ledger is not None):
             raise InputError(
                 "--no-ledger", "contradicts --lineage and --ledger", fix="leave one out"
             )
-        if self.lineage is None and not self.no_ledger and loaded.info is None:
+        if self.lineage is None and not self.no_ledger and info is None:
             raise InputError(
                 "--lineage",
                 "is needed, so that what is released of these rows is counted",
@@ -619,6 +746,16 @@ def with_options(*groups: Callable[..., Any]) -> Callable[[Callable[..., None]],
         return run
 
     return decorate
+
+
+def parse_names(option: str, text: str | None) -> tuple[str | int, ...] | None:
+    """a,b,c: whole numbers as numbers, if all of them are."""
+    from capemix.data import check_classes
+    from capemix.data.rows import as_numbers
+
+    if text is None:
+        return None
+    return check_classes(as_numbers([name.strip() for name in text.split(",")]), option)
 
 
 def parse_sizes(text: str, classes: int) -> tuple[int, ...]:

@@ -13,7 +13,7 @@ from capemix.cli import options as opt
 from capemix.errors import InputError, printable
 
 if TYPE_CHECKING:
-    from capemix.data import LabeledRows, Table
+    from capemix.data import LabeledRows, Table, UnlistedRows
     from capemix.ledger import Lineage
     from capemix.plan import Asked
 
@@ -52,29 +52,30 @@ def check(
 ) -> None:
     """Look at the site's own rows against the public schema, before it joins."""
     from capemix.agent import rows_for
-    from capemix.data import open_data
     from capemix.plan import table_of
     from capemix.private import PRIVATE
 
     proposed, features = _proposed(plan)
     table = table_of(proposed)
-    rows = open_data(data, label, table=table).train
-    used = rows_for(rows, proposed, features)
+    used = rows_for(_rows(data, label, table), proposed, features)
     counts = dict(zip(map(str, proposed.classes), used.class_counts().tolist(), strict=True))
-    report = {"rows": len(rows), "used": len(used), "classes": counts, "private": PRIVATE}
+    rows = len(used) + used.unfit
+    report = {"rows": rows, "used": len(used), "classes": counts, "private": PRIVATE}
     if table is not None:
         report |= {"label": table.label.name, "outside_schema": table.strays(used)}
     if json:
         print(json_.dumps(report))
         return
-    if table is None:
-        print(f"{len(rows)} rows, of which {len(used)} have a class of the plan:")
-    else:
-        label = printable(table.label.name)
-        print(f"{len(used)} rows have a class of the plan's schema, in '{label}':")
+    where = "" if table is None else f", in '{printable(table.label.name)}'"
+    print(f"{rows} rows, of which {len(used)} have a class of the plan{where}:")
     for name, count in counts.items():
         print(f"  {printable(name)}: {count}")
     _show_columns(used)
+    if used.unfit:
+        print(
+            f"{used.unfit} rows count for nothing: their label is not on the plan's list, or a cell"
+            " that must be a number is none"
+        )
     print("(for the site's own people; nothing of this is sent)")
 
 
@@ -146,7 +147,6 @@ def serve(
     """Hold the rows and answer the protocol, until stopped."""
     from capemix.agent import Holdings, load_identity
     from capemix.agent import serve as listen
-    from capemix.data import open_data
     from capemix.protocol.agreement import public_bytes
     from capemix.protocol.policy import Policy
     from capemix.protocol.roster import Roster
@@ -175,7 +175,7 @@ def serve(
         identity=key,
         roster=members,
         policy=Policy.from_json(text(policy, "--policy")),
-        rows=open_data(data, label, table=None if plan is None else _schema(plan)).train,
+        rows=_rows(data, label, None if plan is None else _schema(plan)),
         budget=budget,
         test_seed=test_seed,
     )
@@ -190,6 +190,16 @@ def serve(
     finally:
         server.server_close()
         socket.unlink(missing_ok=True)
+
+
+def _rows(data: str, label: str | None, table: Table | None) -> UnlistedRows | LabeledRows:
+    """A site's file: coded by a schema, or as numbers with labels whose list the plan will have."""
+    from capemix.data import UnlistedRows, open_cells, open_table
+
+    if table is not None:
+        return table.rows(open_table(data, table, label))
+    cells = open_cells(data, label)
+    return UnlistedRows.of(cells, cells.label)
 
 
 def _schema(plan: Path) -> Table:

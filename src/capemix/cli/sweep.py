@@ -73,9 +73,9 @@ def sweep(
         trained,
         test,
         rows_are_public,
-        lambda loaded: {
-            **method.asked(table, mixing, loaded, opt.given(context)),
-            "upright": bool(opt.is_upright(method.upright, "moments", loaded)),
+        lambda opened: {
+            **method.asked(table, mixing, opened, opt.given(context)),
+            "upright": bool(opt.is_upright(method.upright, "moments", opened.info)),
         },
     )
     first = table.test_seed or 0

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-import numpy.typing as npt
 
-from capemix.data.files import LoadedFile, draft_table, load_file, load_table
-from capemix.data.partition import Split, partition, partition_by
+from capemix.data.cells import Cells, places
+from capemix.data.draft import Draft, draft_table, fitted_table
+from capemix.data.partition import Split, partition
+from capemix.data.readers import READERS, check_column, open_cells
 from capemix.data.registry import (
     DATASETS,
     DEFAULT_DATASET,
@@ -17,27 +19,32 @@ from capemix.data.registry import (
     dataset_info,
     load_dataset,
 )
-from capemix.data.rows import LabeledRows
+from capemix.data.rows import LabeledRows, UnlistedRows, check_classes
 from capemix.data.schema import Table
 from capemix.errors import InputError
 
 __all__ = [
     "DATASETS",
     "DEFAULT_DATASET",
+    "READERS",
+    "Cells",
     "DatasetInfo",
+    "Draft",
     "LabeledRows",
     "Loaded",
-    "LoadedFile",
     "Split",
     "Table",
+    "UnlistedRows",
+    "by_site",
+    "check_classes",
     "dataset_info",
     "draft_table",
+    "fitted_table",
     "load_dataset",
-    "load_file",
-    "load_table",
+    "open_cells",
     "open_data",
+    "open_table",
     "partition",
-    "partition_by",
 ]
 
 
@@ -48,19 +55,21 @@ class Loaded:
     train: LabeledRows
     test: LabeledRows | None = None
     info: DatasetInfo | None = None
-    sites: npt.NDArray[np.int64] | None = field(default=None, repr=False)
 
 
 def open_data(
     name_or_path: str | Path,
     label: str | None = None,
-    site_column: str | None = None,
+    *,
+    classes: Sequence[str | int] | None = None,
     table: Table | None = None,
 ) -> Loaded:
-    """A dataset by its name, or a file by its path; a ``table``'s columns are coded by it."""
+    """A dataset by its name, or a file by its path, as rows of declared ``classes``, or coded by a
+    declared ``table``. Where neither is given, a file's labels are taken as they come: for rows
+    that are public, or for their owner's eyes."""
     if isinstance(name_or_path, str) and name_or_path in DATASETS:
-        schema = None if table is None else table.label.name
-        for option, given in (("label", label), ("site column", site_column), ("schema", schema)):
+        said = {"label": label, "classes": classes, "schema": table and table.label.name}
+        for option, given in said.items():
             if given is not None:
                 raise InputError(
                     option,
@@ -70,20 +79,41 @@ def open_data(
                 )
         train, test = load_dataset(name_or_path)
         return Loaded(train, test, DATASETS[name_or_path])
-    if not Path(name_or_path).is_file():
-        raise InputError(
-            "data",
-            "is neither a dataset nor a file",
-            value=name_or_path,
-            fix=f"give the path of a file, or one of {', '.join(DATASETS)}",
-        )
-    if table is not None and label not in (None, table.label.name):
+    if table is not None:
+        return Loaded(table.rows(open_table(name_or_path, table, label)))
+    cells = open_cells(_file(name_or_path), label)
+    rows = UnlistedRows.of(cells, cells.label)
+    if classes is None:
+        return Loaded(rows.as_they_come())
+    return Loaded(rows.listed(check_classes(classes)))
+
+
+def open_table(path: str | Path, table: Table, label: str | None = None) -> Cells:
+    """The cells of a file that has a declared table's columns; what else it has is not read."""
+    if label not in (None, table.label.name):
         raise InputError(
             "label", "is not the schema's", value=label, fix=f"leave it out: {table.label.name}"
         )
-    loaded = (
-        load_file(name_or_path, label, site_column)
-        if table is None
-        else load_table(name_or_path, table, site_column)
-    )
-    return Loaded(loaded.rows, sites=loaded.sites)
+    cells = open_cells(_file(path), table.label.name)
+    for name in table.names:
+        check_column("schema", name, cells.names)
+    return cells
+
+
+def by_site(cells: Cells, column: str, names: Sequence[str | int]) -> list[Cells]:
+    """Each site's records, by a column that holds one of the sites' declared names. A record with
+    another name is at none of them."""
+    check_column("site column", column, cells.names)
+    codes = cells.words(column).codes(places(check_classes(names, "site names")))
+    return [cells.take(np.flatnonzero(codes == site)) for site in range(len(names))]
+
+
+def _file(path: str | Path) -> str | Path:
+    if not Path(path).is_file():
+        raise InputError(
+            "data",
+            "is neither a dataset nor a file",
+            value=path,
+            fix=f"give the path of a file, or one of {', '.join(DATASETS)}",
+        )
+    return path

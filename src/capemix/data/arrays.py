@@ -1,61 +1,52 @@
-"""Columns in memory, coded by a declared schema."""
+"""Cells of tables and arrays in memory."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from capemix.data.rows import LabeledRows
-from capemix.data.schema import Codes, Column, Number, Real, Table
+from capemix.data.cells import Cells
+from capemix.data.readers import array_cells
 from capemix.errors import InputError
 
-
-def table_rows(table: Table, columns: Any, labels: npt.ArrayLike) -> LabeledRows:
-    """Rows of ``columns``, anything that gives a column by its name: a DataFrame, or a dict."""
-    known = np.asarray(labels, dtype=object)
-    codes = table.label.codes(*_distinct(known))
-    if not (codes >= 0).any():
-        raise InputError("y", "has none of the schema's classes", fix="check the schema's label")
-    return table.coded([_cells(each, columns, len(known)) for each in table.columns], codes)
+LABEL = "label"
+"""What the labels of arrays are called."""
 
 
-def _cells(column: Column, columns: Any, length: int) -> Real | Codes:
+def cells_of_arrays(X: npt.ArrayLike, y: npt.ArrayLike) -> Cells:
+    """Rows by columns beside one label a row."""
     try:
-        cells = np.asarray(columns[column.name], dtype=object)
-    except (KeyError, IndexError, TypeError):
-        raise InputError(
-            "X", "lacks a column of the schema", value=column.name, fix="give it, or undeclare it"
-        ) from None
-    if cells.shape != (length,):
-        raise InputError(
-            "X",
-            f"must have a value for each of the {length} labels",
-            value=f"{column.name}: {cells.shape}",
-            fix="give columns as long as y",
-        )
-    if not isinstance(column, Number):
-        return column.codes(*_distinct(cells))
-    try:
-        numbers = cells.astype(np.float64)
-    except (TypeError, ValueError):  # which would quote the cell
-        numbers = np.full(length, np.nan)
-    if not np.isfinite(numbers).all():
-        raise InputError(
-            f"column '{column.name}'",
-            "has values that are missing, infinite or no numbers",
-            fix="fill them, or drop those rows",
-        )
-    return numbers
+        features, labels = np.asarray(X), np.asarray(y)
+    except ValueError:
+        raise InputError("X", "must have rows of one length", fix="give a 2-d array") from None
+    if features.ndim != 2:
+        raise InputError("X", "must be rows by columns", value=features.shape, fix="reshape it")
+    if labels.shape != (len(features),):
+        raise InputError("y", "must be one label per row", value=labels.shape, fix="reshape it")
+    return array_cells(features, {LABEL: labels}, label=LABEL, field="X")
 
 
-def _distinct(cells: npt.NDArray[Any]) -> tuple[list[object], npt.NDArray[np.int64]]:
-    places: dict[object, int] = {}
-    positions = [places.setdefault(_plain(cell), len(places)) for cell in cells]
-    return list(places), np.array(positions, dtype=np.int64)
-
-
-def _plain(cell: Any) -> object:
-    """Missing is one value, however it is written."""
-    return None if cell is None or str(cell) in ("nan", "NaT", "<NA>") else str(cell)
+def cells_of_columns(columns: Any, names: Sequence[str], label: str, y: npt.ArrayLike) -> Cells:
+    """The named columns of anything that gives a column by its name, a DataFrame or a dict, beside
+    one label a row."""
+    labels = np.asarray(y, dtype=object)
+    found: dict[str, Any] = {}
+    for name in names:
+        try:
+            cells = np.asarray(columns[name], dtype=object)
+        except (KeyError, IndexError, TypeError):
+            raise InputError(
+                "X", "lacks a column of the schema", value=name, fix="give it, or undeclare it"
+            ) from None
+        if cells.shape != labels.shape:
+            raise InputError(
+                "X",
+                f"must have a value for each of the {len(labels)} labels",
+                value=f"{name}: {cells.shape}",
+                fix="give columns as long as y",
+            )
+        found[name] = cells
+    return Cells(len(labels), found | {label: labels}, label)

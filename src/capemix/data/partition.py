@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Literal, get_args
 
 import numpy as np
@@ -25,7 +26,7 @@ def partition(
     - ``dirichlet``: each class is cut by a Dirichlet(``alpha``) vector over the sites, so a small
       ``alpha`` skews the labels. A site may then miss a class, or have no rows at all.
 
-    Within a site the rows keep their order.
+    Within a site the rows keep their order. Records that are not among the rows go to the first.
     """
     if how not in get_args(Split):
         raise InputError(
@@ -33,10 +34,6 @@ def partition(
         )
     if sites < 1:
         raise InputError("sites", "must be at least 1", value=sites, fix="give 1 or more")
-    if sites > len(rows):
-        raise InputError(
-            "sites", "must not be more than the rows", value=sites, fix="give fewer sites"
-        )
     if not _LEAST_ALPHA <= alpha <= _MOST_ALPHA:
         raise InputError(
             "alpha",
@@ -45,21 +42,8 @@ def partition(
             fix="give for example 0.1",
         )
     site_of = _assign(rows, sites, how, alpha, seed)
-    return tuple(rows.take(np.flatnonzero(site_of == site)) for site in range(sites))
-
-
-def partition_by(rows: LabeledRows, codes: npt.ArrayLike) -> tuple[LabeledRows, ...]:
-    """One site for each distinct code, in the order of the codes."""
-    given = np.asarray(codes)
-    if given.shape != (len(rows),):
-        raise InputError(
-            "site codes", "must be one for each row", value=given.shape, fix="give a code per row"
-        )
-    if given.size and not np.issubdtype(given.dtype, np.integer):
-        raise InputError(
-            "site codes", "must be integers", value=given.dtype, fix="number the sites"
-        )
-    return tuple(rows.take(np.flatnonzero(given == code)) for code in np.unique(given))
+    first, *others = (rows.take(np.flatnonzero(site_of == site)) for site in range(sites))
+    return replace(first, unfit=rows.unfit), *others
 
 
 def _assign(

@@ -1,34 +1,40 @@
-"""Labelled rows as every later stage reads them, and the coding of their labels."""
+"""Labelled rows as every later stage reads them, and rows whose classes are not listed yet."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, Final, cast
 
 import numpy as np
 import numpy.typing as npt
 
+from capemix.data.cells import MISSING_WORDS, Cells, Features, Words, are_distinct, places
 from capemix.errors import InputError
 
 if TYPE_CHECKING:
     from capemix.data.schema import Table
 
-MOST_CLASSES = 1000
-"""More distinct labels than this look like an identifier, not like classes."""
+MAX_CLASSES: Final = 1000
+"""A list with more values than this is of identifiers, not of classes."""
 
-_FEW_ROWS = 20
-MISSING_WORDS = ("", "NA", "N/A", "NaN", "nan", "null", "NULL", "None", "?")
-"""What a text table writes where it has no number."""
+CLASS_LIST: Final = "the class list"
+"""What rows that are taken as they come have read from them."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class LabeledRows:
     """Feature rows with a class code each.
 
-    ``classes``, ``feature_names``, ``image_shape`` and ``feature_dtypes`` are public: they name
-    what is in the table, never a row of it. ``features`` and ``labels`` are private and read-only.
-    ``table``, where rows are coded by a declared schema, says what the coded columns stand for.
+    ``classes``, ``feature_names`` and ``image_shape`` are public: they name what is in the table,
+    never a row of it. ``features`` and ``labels`` are private and read-only. ``table``, where rows
+    are coded by a declared schema, says what the coded columns stand for.
+
+    ``unfit`` counts the records (private) that are not among the rows: a cell that must be a number
+    is none, or the label is not on the list. They add nothing to any sum. ``read_from_rows`` names
+    public facts that nobody declared and no budget paid for: with any of them no release of these
+    rows has a guarantee.
     """
 
     features: npt.NDArray[np.uint8] | npt.NDArray[np.float64]
@@ -37,8 +43,9 @@ class LabeledRows:
     feature_names: tuple[str, ...]
     label_name: str = "label"
     image_shape: tuple[int, int] | None = None
-    feature_dtypes: tuple[str, ...] | None = None
     table: Table | None = None
+    unfit: int = 0
+    read_from_rows: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         features, labels = np.asarray(self.features), np.asarray(self.labels)
@@ -80,13 +87,6 @@ class LabeledRows:
                 value=self.image_shape,
                 fix="give height and width of the image in a row",
             )
-        if self.feature_dtypes is not None and len(self.feature_dtypes) != width:
-            raise InputError(
-                "feature_dtypes",
-                f"must give a dtype for the {width} columns",
-                value=len(self.feature_dtypes),
-                fix="give one dtype for each column",
-            )
         object.__setattr__(self, "features", _read_only(features))
         object.__setattr__(self, "labels", _read_only(labels))
 
@@ -116,10 +116,11 @@ class LabeledRows:
         return np.bincount(self.labels, minlength=len(self.classes)).astype(np.int64)
 
     def take(self, indices: npt.ArrayLike) -> LabeledRows:
-        """The rows at these positions (or under this mask), in this order."""
+        """The rows at these positions (or under this mask), in this order; records that are not
+        among the rows stay behind."""
         chosen = np.asarray(indices)
         chosen = np.flatnonzero(chosen) if chosen.dtype == np.bool_ else chosen.astype(np.intp)
-        return replace(self, features=self.features[chosen], labels=self.labels[chosen])
+        return replace(self, features=self.features[chosen], labels=self.labels[chosen], unfit=0)
 
     def columns(self, names: tuple[str, ...]) -> LabeledRows:
         """The named features, in that order."""
@@ -131,106 +132,147 @@ class LabeledRows:
                 "rows", "lack a column", value=missing[0], fix="give rows with the same columns"
             )
         chosen = [self.feature_names.index(name) for name in names]
-        dtypes = self.feature_dtypes
         return replace(
             self,
             features=cast(Any, self.features[:, chosen]),
             feature_names=names,
             image_shape=None,
-            feature_dtypes=None if dtypes is None else tuple(dtypes[i] for i in chosen),
             table=None,
         )
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class UnlistedRows:
+    """Rows of numbers with their labels' words, for classes that are declared, or found, later.
+
+    ``features`` may hold NaN where a cell is no number: a row counts if all of the columns that are
+    used have one. ``feature_names``, ``label_name`` and ``image_shape`` are public.
+    """
+
+    features: Features
+    words: Words
+    feature_names: tuple[str, ...]
+    label_name: str = "label"
+    image_shape: tuple[int, int] | None = None
+
+    @classmethod
+    def of(cls, cells: Cells, label: str, but: Sequence[str] = ()) -> UnlistedRows:
+        """Every column is a feature, other than the label and those of ``but``."""
+        names = tuple(name for name in cells.names if name != label and name not in but)
+        if not names:
+            raise InputError(
+                "the table", "has no feature columns", fix="give at least one besides the label"
+            )
+        whole = names == cells.matrix_names
+        return cls(
+            features=cells.numbers(names),
+            words=cells.words(label),
+            feature_names=names,
+            label_name=label,
+            image_shape=cells.image_shape if whole else None,
+        )
+
+    def __len__(self) -> int:
+        return len(self.features)
+
+    def __repr__(self) -> str:
+        return f"UnlistedRows(width={self.width})"
+
+    @property
+    def width(self) -> int:
+        return int(self.features.shape[1])
+
+    def columns(self, names: tuple[str, ...]) -> UnlistedRows:
+        """The named features, in that order."""
+        if names == self.feature_names:
+            return self
+        chosen = [self.feature_names.index(name) for name in names]
+        return replace(
+            self,
+            features=cast(Any, self.features[:, chosen]),
+            feature_names=names,
+            image_shape=None,
+        )
+
+    def take(self, indices: npt.ArrayLike) -> UnlistedRows:
+        """The records at these positions, in this order."""
+        chosen = np.asarray(indices)
+        return replace(self, features=self.features[chosen], words=self.words.take(chosen))
+
+    def fits(self) -> npt.NDArray[np.bool_]:
+        """Which records have a number in every column (private)."""
+        return np.asarray(np.isfinite(self.features).all(axis=1))
+
+    def listed(
+        self, classes: tuple[str | int, ...], read_from_rows: tuple[str, ...] = ()
+    ) -> LabeledRows:
+        """The rows of these classes. Whether a record is among them is decided by it alone."""
+        labels = self.words.codes(places(classes))
+        kept = (labels >= 0) & self.fits()
+        return LabeledRows(
+            features=self.features[kept],
+            labels=labels[kept],
+            classes=classes,
+            feature_names=self.feature_names,
+            label_name=self.label_name,
+            image_shape=self.image_shape,
+            unfit=int(len(self) - kept.sum()),
+            read_from_rows=read_from_rows,
+        )
+
+    def as_they_come(self) -> LabeledRows:
+        """With every label that there is as a class: for rows that are public, or stay with their
+        owner. A release of them has no guarantee, and says so."""
+        present = [
+            word
+            for word, count in zip(self.words.distinct, self.words.counts(), strict=True)
+            if count and word not in MISSING_WORDS
+        ]
+        return self.listed(named(present), (CLASS_LIST,))
+
+
+def read_from_rows_of(sites: Sequence[LabeledRows]) -> tuple[str, ...]:
+    """What was read from any site's rows, each fact once."""
+    return tuple(dict.fromkeys(fact for rows in sites for fact in rows.read_from_rows))
+
+
+def named(words: Sequence[str]) -> tuple[str | int, ...]:
+    """Classes by their words, sorted: as whole numbers where all of them are."""
+    return tuple(sorted(as_numbers(words)))
+
+
+def as_numbers(words: Sequence[str]) -> tuple[str | int, ...]:
+    """As whole numbers, where all of them are."""
+    if all(re.fullmatch("0|-?[1-9][0-9]{0,17}", word) for word in words):
+        return tuple(int(word) for word in words)
+    return tuple(words)
+
+
+def check_classes(classes: Sequence[object], field: str = "classes") -> tuple[str | int, ...]:
+    """A declared list: text or whole numbers, each value in one spelling."""
+    if not all(type(each) in (str, int) for each in classes):
+        raise InputError(field, "must be text or whole numbers", fix="write them out")
+    given = tuple(cast(Sequence[str | int], classes))
+    if not 1 <= len(given) <= MAX_CLASSES:
+        raise InputError(
+            field,
+            f"must be from 1 to {MAX_CLASSES}",
+            value=len(given),
+            fix="list each class that rows may have",
+        )
+    if not are_distinct(given):
+        raise InputError(
+            field,
+            "has a value twice, in two spellings, or one that is empty",
+            value=f"{len(given)} classes",
+            fix="list each value once: 1, 1.0 and '1' are the same",
+        )
+    return given
 
 
 def pixel_names(shape: tuple[int, int]) -> tuple[str, ...]:
     """The column names of a flattened image."""
     return tuple(f"pixel_{row}_{column}" for row in range(shape[0]) for column in range(shape[1]))
-
-
-def code_labels(
-    distinct: Sequence[object],
-    positions: npt.NDArray[np.integer],
-    *,
-    field: str,
-    text: bool = False,
-) -> tuple[tuple[str | int, ...], npt.NDArray[np.int64]]:
-    """Sorted classes, and each row's code.
-
-    ``positions`` points from each row into ``distinct``. Whole numbers become int (with ``text``,
-    also those spelled as text, as in a CSV file), every other scalar becomes str.
-    """
-    missing = np.array([_is_missing(value) for value in distinct], dtype=bool)
-    if text:
-        missing |= _missing_words(distinct, missing)
-    without = int(missing[positions].sum()) if len(distinct) else 0
-    if without:
-        raise InputError(
-            field, f"has {without} missing value(s)", fix="fill them, or drop those rows"
-        )
-    if not len(positions):
-        raise InputError(field, "has no values", fix="give at least one row")
-    named = _class_values(distinct, field=field, text=text)
-    ints = sorted({value for value in named if isinstance(value, int)})
-    strings = sorted({value for value in named if isinstance(value, str)})
-    classes: tuple[str | int, ...] = (*ints, *strings)
-    rows = len(positions)
-    if len(classes) > MOST_CLASSES or (len(classes) == rows > _FEW_ROWS):
-        raise InputError(
-            field,
-            f"has {len(classes)} distinct values in {rows} rows and looks like an identifier"
-            " or a continuous column",
-            fix=f"choose a column with at most {MOST_CLASSES} distinct values",
-        )
-    code_of = {value: code for code, value in enumerate(classes)}
-    codes = np.array([code_of[value] for value in named], dtype=np.int64)
-    return classes, codes[positions]
-
-
-def _class_values(
-    distinct: Sequence[object], *, field: str, text: bool
-) -> list[str] | list[int] | list[str | int]:
-    for value in distinct:
-        if isinstance(value, (list, tuple, dict, set)):
-            raise InputError(
-                field,
-                "must hold one scalar for each row",
-                value=type(value).__name__,
-                fix="choose a column of plain values",
-            )
-    if text and all(whole_text(value) for value in distinct):
-        return [int(str(value).split(".")[0]) for value in distinct]
-    if all(isinstance(value, (int, float)) and not isinstance(value, bool) for value in distinct):
-        numbers = [value for value in distinct if isinstance(value, (int, float))]
-        if all(float(value).is_integer() for value in numbers):
-            return [int(value) for value in numbers]
-    return [
-        value.decode("utf-8", "replace") if isinstance(value, bytes) else str(value)
-        for value in distinct
-    ]
-
-
-def _is_missing(value: object) -> bool:
-    if isinstance(value, str):
-        return not value.strip()
-    return value is None or value != value
-
-
-def _missing_words(
-    distinct: Sequence[object], missing: npt.NDArray[np.bool_]
-) -> npt.NDArray[np.bool_]:
-    """Words such as NA, but only among numbers: "None" may well be a class among words."""
-    words = np.array([str(value).strip() in MISSING_WORDS for value in distinct], dtype=bool)
-    others = [value for value, out in zip(distinct, words | missing, strict=True) if not out]
-    return words if all(whole_text(value) for value in others) else np.zeros_like(words)
-
-
-def whole_text(value: object) -> bool:
-    """Whether text spells a whole number in the one usual way (so not 007)."""
-    whole, _, zeros = str(value).partition(".")
-    digits = whole.removeprefix("-")
-    if not (digits.isascii() and digits.isdigit()) or len(digits) > 18 or zeros.strip("0"):
-        return False
-    return whole == str(int(whole))
 
 
 def _all_finite(values: npt.NDArray[Any]) -> bool:

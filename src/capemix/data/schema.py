@@ -2,13 +2,18 @@
 
 A numeric column has a range, may be of whole numbers, and may be taken by its logarithm; a category
 has a list of values. Coded, a number stands as it is or as its logarithm, and a category is a block
-of zeros with a 1 at its value, so that a block's norm is at most 1. Every rule looks at one cell: a
-value off the list counts as missing, and missing is a value of its own where the owner says so, and
-else a block of zeros.
+of zeros with a 1 at its value, so that a block's norm is at most 1. Every rule looks at one cell
+and at what is declared: a value off the list counts as missing, and missing is a value of its own
+where the owner says so, and else a block of zeros. A record without a number where one is
+declared, or without a listed label, counts for nothing.
+
+A schema may be drafted from rows (`capemix.data.draft`). Then it says so, and a release by it has
+no guarantee until its owner has confirmed that everything in it is public knowledge.
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
 import math
 from collections import Counter
@@ -20,18 +25,18 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from capemix.data.rows import MOST_CLASSES, LabeledRows, whole_text
+from capemix.data.cells import LARGEST_WHOLE, Cells, are_distinct, places
+from capemix.data.rows import MAX_CLASSES, LabeledRows
 from capemix.errors import InputError
 
 FORMAT: Final = "capemix-schema/1"
 
+DRAFTED: Final = "the schema's ranges and lists"
+"""What a draft that nobody has confirmed has read from rows."""
+
 Value = str | int | bool
 Codes = npt.NDArray[np.int64]
 Real = npt.NDArray[np.float64]
-
-
-_MOST_WHOLE: Final = 1 << 53
-"""Whole numbers up to here are doubles too, and fit every kind of file."""
 
 
 _GRID: Final = 2.0**32
@@ -67,7 +72,7 @@ class Number:
                 value=f"{self.low}, {self.high}",
                 fix="give the smallest and largest value that it can take",
             )
-        whole = all(float(end).is_integer() and abs(end) <= _MOST_WHOLE for end in ends)
+        whole = all(float(end).is_integer() and abs(end) <= LARGEST_WHOLE for end in ends)
         if self.whole and not whole:
             raise InputError(
                 f"column '{self.name}'",
@@ -168,19 +173,19 @@ class Category:
                 value=sorted(kind.__name__ for kind in kinds),
                 fix="list every value that it can take",
             )
-        if kinds == {int} and max(map(abs, self.values)) > _MOST_WHOLE:  # type: ignore[arg-type]
+        if kinds == {int} and max(map(abs, self.values)) > LARGEST_WHOLE:  # type: ignore[arg-type]
             raise InputError(
                 f"column '{self.name}'",
                 "must list integers of at most 2^53",
                 value=max(self.values, key=abs),  # type: ignore[arg-type]
                 fix="list them as text",
             )
-        if len(set(self.values)) != len(self.values) or self.width > MOST_CLASSES:
+        if not are_distinct(self.values) or self.width > MAX_CLASSES:
             raise InputError(
                 f"column '{self.name}'",
-                f"must list at most {MOST_CLASSES} categories, each once",
+                f"must list at most {MAX_CLASSES} categories, each once and in one spelling",
                 value=len(self.values),
-                fix="shorten the list",
+                fix="shorten the list: 1, 1.0 and '1' are the same, and so are true and TRUE",
             )
 
     @property
@@ -196,14 +201,6 @@ class Category:
     def coded_names(self) -> tuple[str, ...]:
         words = [*self.values, *(["(missing)"] if self.missing else [])]
         return tuple(f"{self.name}={word}" for word in words)
-
-    def codes(self, distinct: Sequence[object], positions: npt.NDArray[np.integer[Any]]) -> Codes:
-        """Each cell's place in the block, -1 for none; ``positions`` points into ``distinct``."""
-        kind = self.kind
-        place = {_spelled(value, kind): at for at, value in enumerate(self.values)}
-        off = len(self.values) if self.missing else -1
-        found = [place.get(_spelled(value, kind), off) for value in distinct]
-        return np.asarray(np.array(found, dtype=np.int64)[positions])
 
     def cells(self, coded: Real) -> list[Value | None]:
         """One value for each row, None for missing."""
@@ -229,27 +226,19 @@ class Category:
         }
 
 
-def _spelled(value: object, kind: type) -> str | None:
-    """A cell or a listed value in one spelling: 3, 3.0 and '3' are the same integer."""
-    if value is None or value != value:
-        return None
-    text = str(value).strip()
-    if kind is bool:
-        return text.lower()
-    if kind is int:
-        text = text.split(".")[0] if whole_text(text) else text
-    return text
-
-
 Column = Number | Category
 
 
 @dataclass(frozen=True)
 class Table:
-    """A table's columns, and the label with its classes: all declared public."""
+    """A table's columns, and the label with its classes: all declared public. ``drafted``: its
+    ranges and lists were read from rows, ``confirmed``: and their owner says that they are public
+    knowledge."""
 
     columns: tuple[Column, ...]
     label: Category
+    drafted: bool = False
+    confirmed: bool = False
 
     def __post_init__(self) -> None:
         names = [column.name for column in (*self.columns, self.label)]
@@ -299,9 +288,31 @@ class Table:
             if isinstance(column, Category)
         )
 
+    @property
+    def read_from_rows(self) -> tuple[str, ...]:
+        """What of it was read from rows and not confirmed."""
+        return (DRAFTED,) if self.drafted and not self.confirmed else ()
+
+    def rows(self, cells: Cells) -> LabeledRows:
+        """The records of a table, coded. Whether a record is among the rows, and what stands for
+        it, depends on that record and on this schema alone."""
+        coded: list[Real | Codes] = [
+            np.asarray(cells.numbers([column.name])[:, 0], dtype=np.float64)
+            if isinstance(column, Number)
+            else cells.words(column.name).codes(
+                places(column.values), len(column.values) if column.missing else -1
+            )
+            for column in self.columns
+        ]
+        return self.coded(coded, cells.words(self.label.name).codes(places(self.label.values)))
+
     def coded(self, cells: Sequence[Real | Codes], labels: Codes) -> LabeledRows:
-        """Rows from each column's numbers or `Category.codes`; a label below 0 drops its row."""
+        """Rows from each column's numbers, or places in its list (-1 for none). A record with a
+        label below 0, or with NaN for a number, counts for nothing."""
         known = labels >= 0
+        for column, values in zip(self.columns, cells, strict=True):
+            if isinstance(column, Number):
+                known = known & np.isfinite(values)
         features = np.zeros((int(known.sum()), self.width))
         for column, place, values in zip(self.columns, self.places, cells, strict=True):
             mine = values[known]
@@ -317,6 +328,8 @@ class Table:
             feature_names=tuple(name for column in self.columns for name in column.coded_names),
             label_name=self.label.name,
             table=self,
+            unfit=int(len(labels) - known.sum()),
+            read_from_rows=self.read_from_rows,
         )
 
     def with_logs(self) -> Table:
@@ -326,7 +339,7 @@ class Table:
             replace(each, log=True) if isinstance(each, Number) and each.wide else each
             for each in self.columns
         )
-        return replace(self, columns=columns)
+        return replace(self, columns=columns, confirmed=False)
 
     def no_rows(self) -> LabeledRows:
         """What is public of coded rows."""
@@ -355,11 +368,21 @@ class Table:
         }
 
     def as_json(self) -> dict[str, Any]:
+        found: dict[str, Any] = {"format": FORMAT, **self._declared()}
+        if self.drafted:
+            found |= {"drafted": True, "confirmed": self.digest() if self.confirmed else None}
+        return found
+
+    def _declared(self) -> dict[str, Any]:
         return {
-            "format": FORMAT,
             "label": {"name": self.label.name, "categories": list(self.label.values)},
             "columns": [column.as_json() for column in self.columns],
         }
+
+    def digest(self) -> str:
+        """Of everything that is declared: a confirmation is of this, and of nothing else."""
+        text = json.dumps(self._declared(), sort_keys=True)
+        return hashlib.sha256(text.encode()).hexdigest()
 
     @classmethod
     def from_json(cls, found: Any) -> Table:
@@ -368,9 +391,10 @@ class Table:
             if found["format"] != FORMAT:
                 raise KeyError("format")
             label = found["label"]
-            _check_parts("schema", found, ("format", "label", "columns"))
+            known = ("format", "label", "columns", "drafted", "confirmed")
+            _check_parts("schema", found, known)
             _check_parts("schema's label", label, ("name", "categories"))
-            return cls(
+            made = cls(
                 columns=tuple(_column(each) for each in found["columns"]),
                 label=Category(label["name"], tuple(label["categories"])),
             )
@@ -379,8 +403,18 @@ class Table:
                 "schema",
                 "lacks a part, or has one of a wrong kind",
                 value=error.args[0] if isinstance(error, KeyError) else None,
-                fix="see what capemix schema drafts",
+                fix="see what `capemix schema draft` writes",
             ) from None
+        drafted, confirmed = found.get("drafted", False), found.get("confirmed")
+        if not isinstance(drafted, bool) or (confirmed is not None and not drafted):
+            raise InputError(
+                "schema",
+                "says of its draft something else than true or false",
+                value=drafted,
+                fix="draft it again, and confirm it with `capemix schema confirm`",
+            )
+        # Whoever changes a confirmed draft has a draft again.
+        return replace(made, drafted=drafted, confirmed=confirmed == made.digest())
 
     @classmethod
     def read(cls, path: str | Path) -> Table:

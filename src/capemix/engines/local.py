@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from capemix.data.rows import LabeledRows
+from capemix.data.rows import LabeledRows, read_from_rows_of
 from capemix.errors import InputError
 from capemix.federation import Scheme
 from capemix.moments import SumOf
@@ -104,7 +104,10 @@ def run_local(
         plan,
         means,
         plan.guarantee(
-            seeded=isinstance(source, SeededSource), one_process=True, reference=reference
+            seeded=isinstance(source, SeededSource),
+            one_process=True,
+            reference=reference,
+            read_from_rows=read_from_rows_of(sites),
         ),
         schema_of=sites[0],
     )

@@ -4,7 +4,7 @@
     python -m capemix.experiments.tables --results docs/tables-peer.csv --peer METHOD=PYTHON ...
 
 70 of 100 rows are released from, 30 are tested on, split anew for each seed. Ranges and categories
-are declared public (as drafted from the whole table with ``--logs``), all else is paid for. A line
+are declared public (as wide as the whole table's, logarithms taken), all else is paid for. A line
 of the results is one release and the two models trained on it; lines that are there are not made
 again. The tables lie in $CAPEMIX_DATA/tables.
 
@@ -34,7 +34,7 @@ import numpy as np
 import numpy.typing as npt
 
 from capemix.api import release_of
-from capemix.data import LabeledRows, Table, draft_table, load_table
+from capemix.data import LabeledRows, Table, fitted_table, open_data
 from capemix.data.registry import DATA_FOLDER
 from capemix.data.schema import Category, Number
 from capemix.evaluate import train_and_test
@@ -79,9 +79,9 @@ def rows_of(name: str) -> LabeledRows:
     """Public rows, coded by a schema that is declared public."""
     if name in FILES:
         path = Path(os.environ.get(DATA_FOLDER, ""), "tables", f"{name}.csv.gz")
-        drafted = draft_table(path, FILES[name])
-        kept = tuple(each for each in drafted.columns if each.name not in UNUSED.get(name, ()))
-        return load_table(path, Table(kept, drafted.label).with_logs()).rows
+        fitted = fitted_table(path, FILES[name])
+        kept = tuple(each for each in fitted.columns if each.name not in UNUSED.get(name, ()))
+        return open_data(path, table=Table(kept, fitted.label).with_logs()).train
     import sklearn.datasets
 
     found = getattr(sklearn.datasets, f"load_{name}")()
@@ -186,7 +186,7 @@ def peer(
         if ran.returncode:
             raise RuntimeError(f"{cell.method}: {ran.stderr[-2000:]}")
         package, its_version, seconds = ran.stdout.split()[-3:]
-        return load_table(out, table).rows, float(seconds), f"{package} {its_version}"
+        return open_data(out, table=table).train, float(seconds), f"{package} {its_version}"
 
 
 def cells(names: Sequence[str], epsilons: Sequence[float], seeds: int) -> list[Cell]:

@@ -8,18 +8,20 @@ from typing import Any, Final
 
 from capemix.accounting import mint
 from capemix.accounting.cost import Cost
+from capemix.data.cells import are_distinct
 from capemix.data.schema import Table
 from capemix.errors import InputError
 from capemix.federation import Federation, MaskKind, Scheme
 from capemix.guarantee import Guarantee
 from capemix.plan.images import MOST_COLUMNS, Images
 from capemix.plan.making import make_plan
-from capemix.plan.plan import BudgetLine, NoiseLaw, steps_as_json
+from capemix.plan.plan import LISTED_STEP, BudgetLine, NoiseLaw, steps_as_json
 from capemix.plan.rounds import Round, Rounds, plan_rounds
 from capemix.plan.shares import (
     AGAIN,
     CENTRE,
     CENTRES,
+    CLASS_LIST,
     CLUSTER_SPREADS,
     CLUSTERS,
     IMAGE_SHARES,
@@ -109,7 +111,7 @@ class MomentsPlan:
             raise InputError(
                 "--delta", "must be between 0 and 1", value=self.delta, fix="try 1e-5 or 1/records"
             )
-        if not self.classes or len(set(self.classes)) != len(self.classes):
+        if not self.classes or not are_distinct(self.classes):
             raise InputError(
                 "classes", "must be at least one, and distinct", fix="give each class once"
             )
@@ -338,8 +340,14 @@ class MomentsPlan:
 
     # -- accounting --------------------------------------------------------------------------
 
-    def guarantee(self, *, seeded: bool = False, one_process: bool = False) -> Guarantee:
-        """What a release of this plan promises, whichever rank is chosen."""
+    def guarantee(
+        self,
+        *,
+        seeded: bool = False,
+        one_process: bool = False,
+        read_from_rows: tuple[str, ...] = (),
+    ) -> Guarantee:
+        """What a release of this plan promises, whichever rank is chosen; see `Plan.guarantee`."""
         federation = self.federation
         assumptions: tuple[str, ...] = ()
         if one_process and federation.sites > 1:
@@ -350,7 +358,16 @@ class MomentsPlan:
             assumptions += (mint.GRAPH_ASSUMPTION,)
         every = [self.chosen_rounds(), *(self.rounds(*choice) for choice in self._choices)]
         worst = max(every, key=lambda rounds: rounds.epsilon())
-        return worst.guarantee(seeded=seeded, assumptions=assumptions, earlier=self.earlier)
+        if self.table is not None:
+            drafted = self.table.read_from_rows
+            read_from_rows += tuple(fact for fact in drafted if fact not in read_from_rows)
+            assumptions += (mint.CONFIRMED_DRAFT,) * (self.table.drafted and self.table.confirmed)
+        return worst.guarantee(
+            seeded=seeded,
+            assumptions=assumptions,
+            read_from_rows=read_from_rows,
+            earlier=self.earlier,
+        )
 
     def budget(self) -> tuple[BudgetLine, ...]:
         """Every look at the rows, in order."""
@@ -389,7 +406,7 @@ class MomentsPlan:
     def steps(self) -> tuple[Step, ...]:
         """Everything that reads rows, and how it is covered."""
         looked = {line.line for line in self.looks}
-        declared = self.class_sizes is not None and SIZES not in looked
+        declared = self.class_sizes is not None and not {SIZES, CLASS_LIST} & looked
         sizes, says = (Coverage.PUBLIC, "declared") if declared else (Coverage.PAID, "noisy counts")
         paid = "ranges" in looked
         normalise = (
@@ -401,7 +418,8 @@ class MomentsPlan:
         clip = Step("clip", Coverage.PAID, f"at noisy {quantile} of the norms, round by round")
         coded = () if self.table is None else (_CODED,)
         seen = () if self.images is None else _seen(self.images)
-        return (*coded, normalise, *seen, clip, LATTICE_STEP, Step(SIZES, sizes, says))
+        listed = (LISTED_STEP,) if CLASS_LIST in looked else ()
+        return (*coded, *listed, normalise, *seen, clip, LATTICE_STEP, Step(SIZES, sizes, says))
 
     def as_json(self) -> dict[str, Any]:
         """Everything that was asked, for the manifest: declared and paid values only."""

@@ -15,6 +15,7 @@ from capemix.accounting import mint
 from capemix.accounting.calibration import smallest_noise
 from capemix.accounting.cost import Cost, sum_cost
 from capemix.accounting.theorem1 import Theorem1
+from capemix.data.cells import are_distinct
 from capemix.errors import InputError
 from capemix.federation import (
     Federation,
@@ -22,6 +23,7 @@ from capemix.federation import (
     Scheme,
 )
 from capemix.guarantee import Guarantee
+from capemix.plan.shares import CLASS_LIST, SIZES
 from capemix.prepare.moments import Contribution, contribution_as_json
 from capemix.prepare.rows import LATTICE_STEP, MAX_LATTICE_NORM, Preparation
 from capemix.prepare.steps import Coverage, Normalise, SiteZScore, Step, normalise_as_json
@@ -50,6 +52,9 @@ ARITHMETIC: Final = {
 _SIGMA_AIM: Final = 1024.0
 """A site's noise in lattice units: large, so that truncation is small beside it, and with a table
 that still fits the cache."""
+
+
+LISTED_STEP: Final = Step(CLASS_LIST, Coverage.PAID, "labels whose noisy counts stand out")
 
 
 @dataclass(frozen=True)
@@ -96,7 +101,7 @@ class Plan:
         if self.noise is not None and not (self.noise == 0 or 1e-100 < self.noise < 1e100):
             raise InputError("--noise", "must be 0 or more", value=self.noise, fix="give TAU")
         groups = self.mixing.classes if self.contribution is None else len(self.classes)
-        if len(self.classes) != groups or len(set(self.classes)) != len(self.classes):
+        if len(self.classes) != groups or not are_distinct(self.classes):
             raise InputError(
                 "--class-sizes",
                 f"must be one for each of the {len(self.classes)} classes",
@@ -209,7 +214,8 @@ class Plan:
             normalise = replace(normalise, coverage=Coverage.PAID, says=noisy)
         if "clip norm" in looked:
             clip = replace(clip, coverage=Coverage.PAID, says=f"{clip.says}, a noisy quantile")
-        return (normalise, clip, *lattice, Step("class sizes", self.sizes, says))
+        listed = (LISTED_STEP,) if CLASS_LIST in looked else ()
+        return (*listed, normalise, clip, *lattice, Step(SIZES, self.sizes, says))
 
     @property
     def on_lattice(self) -> bool:
@@ -313,13 +319,19 @@ class Plan:
         )
 
     def guarantee(
-        self, *, seeded: bool = False, one_process: bool = False, reference: bool = True
+        self,
+        *,
+        seeded: bool = False,
+        one_process: bool = False,
+        reference: bool = True,
+        read_from_rows: tuple[str, ...] = (),
     ) -> Guarantee:
         """What a release of this plan promises.
 
         ``seeded``: its noise comes from a test seed. ``one_process``: whoever ran it held all
         sites' rows, so there was no server to hide them from. ``reference``: with the PLD figure
-        beside it, which can take long.
+        beside it, which can take long. ``read_from_rows``: public facts that were neither declared
+        nor paid for.
         """
         adversary = self.federation.adversary
         if self.accountant is Accountant.PAPER:
@@ -352,6 +364,7 @@ class Plan:
             adversary=adversary,
             seeded=seeded,
             assumptions=assumptions,
+            read_from_rows=read_from_rows,
             earlier=self.earlier,
             reference=reference,
         )

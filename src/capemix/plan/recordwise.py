@@ -22,6 +22,7 @@ from typing import Any
 from capemix.accounting import mint
 from capemix.accounting.cost import Cost, record_cost
 from capemix.accounting.gaussian import kept_probability
+from capemix.data.cells import are_distinct
 from capemix.errors import InputError
 from capemix.guarantee import Guarantee
 from capemix.plan.plan import (
@@ -81,7 +82,7 @@ class RecordPlan:
                 value=self.label_share,
                 fix="give the part of epsilon that labels take",
             )
-        if not self.classes or len(set(self.classes)) != len(self.classes):
+        if not self.classes or not are_distinct(self.classes):
             raise InputError(
                 "classes", "must be at least one, and distinct", fix="give each class once"
             )
@@ -177,14 +178,18 @@ class RecordPlan:
 
     # -- accounting --------------------------------------------------------------------------
 
-    def guarantee(self, *, seeded: bool = False, sites: int = 1) -> Guarantee:
-        """What a release of this plan promises, the same for any number of sites."""
+    def guarantee(
+        self, *, seeded: bool = False, sites: int = 1, read_from_rows: tuple[str, ...] = ()
+    ) -> Guarantee:
+        """What a release of this plan promises, the same for any number of sites;
+        ``read_from_rows`` as for `Plan.guarantee`."""
         return mint.mint_recordwise(
             self._noised_record(),
             row_bound=self.clip,
             delta=self.delta,
             sites=sites,
             seeded=seeded,
+            read_from_rows=read_from_rows,
         )
 
     def budget(self) -> tuple[BudgetLine, ...]:

@@ -51,7 +51,8 @@ class Round:
 class Rounds:
     """Planned rounds; ``multiplier`` is the noise of the one Gaussian that costs what they cost,
     as the strongest view has it, over what a record adds. ``law`` is of all their noise; None: as
-    the federation has it."""
+    the federation has it. ``list_failure`` is the part of delta that a list found by a threshold
+    takes."""
 
     rounds: tuple[Round, ...]
     federation: Federation
@@ -59,6 +60,7 @@ class Rounds:
     delta: float
     multiplier: float
     law: NoiseLaw | None = None
+    list_failure: float = 0.0
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -111,6 +113,7 @@ class Rounds:
             graph_failure=sum(
                 often * part.graph_failure for often, part in zip(times, parts, strict=True)
             ),
+            list_failure=self.list_failure,
         )
 
     def epsilon(self, upto: int | None = None, since: int = 0) -> float:
@@ -128,6 +131,7 @@ class Rounds:
         *,
         seeded: bool,
         assumptions: tuple[str, ...] = (),
+        read_from_rows: tuple[str, ...] = (),
         earlier: Guarantee | None = None,
     ) -> Guarantee:
         return mint.mint_sound(
@@ -138,6 +142,7 @@ class Rounds:
             adversary=self.federation.adversary,
             seeded=seeded,
             assumptions=assumptions,
+            read_from_rows=read_from_rows,
             earlier=earlier,
             reference=False,
         )
@@ -216,11 +221,12 @@ def plan_rounds(
     delta: float,
     relation: Relation,
     law: NoiseLaw | None = None,
+    list_failure: float = 0.0,
 ) -> Rounds:
     """The rounds with the least noise that together cost ``epsilon``; none for an infinite one."""
 
     def at(multiplier: float) -> Rounds:
-        return Rounds(tuple(rounds), federation, relation, delta, multiplier, law)
+        return Rounds(tuple(rounds), federation, relation, delta, multiplier, law, list_failure)
 
     if math.isinf(epsilon):
         return at(0.0)

@@ -5,6 +5,10 @@ from __future__ import annotations
 from typing import Final
 
 SIZES: Final = "class sizes"
+CLASS_LIST: Final = "class list"
+"""In place of the sizes alone, where nobody said which classes there are: of the looks, which come
+before."""
+
 CENTRE: Final = "centre"
 CENTRES: Final = "class centres"
 AGAIN: Final = "class centres again"

@@ -6,6 +6,7 @@ import json
 from dataclasses import dataclass, fields
 from typing import Any, Final
 
+from capemix.data.cells import places
 from capemix.errors import InputError
 from capemix.guarantee import Status
 from capemix.ledger import Account, Limit
@@ -152,6 +153,6 @@ class Policy:
         asked = {*columns, *(() if table is None else (table.label.name,))}
         if self.columns is not None and not asked <= set(self.columns):
             return "the plan asks for columns that are not allowed"
-        if self.classes is not None and not set(plan.classes) <= set(self.classes):
+        if self.classes is not None and not set(places(plan.classes)) <= set(places(self.classes)):
             return "the plan asks for classes that are not allowed"
         return None

@@ -22,8 +22,8 @@ from typing import Any, Final, Literal
 import numpy as np
 
 from capemix.agent import new_identity
-from capemix.data.files import write_table
 from capemix.data.rows import LabeledRows
+from capemix.data.writing import write_table
 from capemix.engines.flower.app_folder import (
     CHUNK_BYTES,
     run_config,

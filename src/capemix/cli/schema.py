@@ -1,0 +1,141 @@
+"""What a table's owner types: draft a schema from the rows, and confirm it line by line."""
+
+from __future__ import annotations
+
+import json as json_
+import os
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from capemix.cli import options as opt
+from capemix.errors import InputError, printable
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from capemix.data import Table
+
+schema = typer.Typer(
+    no_args_is_help=True,
+    rich_markup_mode=None,
+    help="What is public of a table's columns: declared, or drafted from rows and confirmed.",
+)
+
+DRAFT: str = (
+    "This is a draft: its ranges and lists were read from the rows, and no budget paid for that."
+    " Change it to what is known without the rows, then run `capemix schema confirm`. Until then a"
+    " release by it has no guarantee."
+)
+
+
+@schema.command()
+def draft(
+    table: Annotated[str, typer.Argument(help="A .csv, .csv.gz or .parquet file.")],
+    label: Annotated[str, typer.Option(help="Its label column.")],
+    out: Annotated[Path, typer.Option(help="JSON file to write; must not exist.")],
+    logs: Annotated[
+        bool,
+        typer.Option(
+            "--logs",
+            help="Take real numbers by their logarithm where their range is above 0 and wide.",
+        ),
+    ] = False,
+    json: opt.Json = False,
+) -> None:
+    """Draft a table's schema. THE DRAFT READS THE ROWS, outside of any budget: it is a proposal,
+    for their owner to check and confirm."""
+    from capemix.cli.show import print_json
+    from capemix.data import draft_table
+    from capemix.data.schema import Number
+    from capemix.private import PRIVATE
+    from capemix.release import outside_releases
+
+    target = outside_releases(out)
+    found = draft_table(table, label)
+    drafted = found.table.with_logs() if logs else found.table
+    try:
+        with target.open("x") as file:
+            file.write(_text(drafted))
+    except OSError as error:
+        raise InputError(
+            "--out",
+            f"cannot be written: {error.strerror}",
+            value=out,
+            fix="name a new file in a folder that exists",
+        ) from error
+    taken = [each.name for each in drafted.columns if isinstance(each, Number) and each.log]
+    if json:
+        facts = {"out": str(target), "columns": len(drafted.columns), "by_logarithm": taken}
+        print_json(facts | {"left_out": found.left_out, "says": DRAFT, "private": PRIVATE})
+        return
+    typer.echo(f"{target}: {len(drafted.columns)} columns")
+    for name, reason in found.left_out.items():
+        typer.echo(f"left out: {printable(name)}, since {reason}")
+    if logs:
+        typer.echo(f"By their logarithm: {', '.join(map(printable, taken)) or 'none'}.")
+    typer.echo(DRAFT)
+
+
+@schema.command()
+def confirm(
+    file: Annotated[Path, typer.Argument(help="A drafted schema.")],
+) -> None:
+    """Show what a draft would make public, line by line, and ask about each. When all of it is
+    public knowledge, that is written into the file, and holds until the file is changed."""
+    from dataclasses import replace
+
+    from capemix.data import Table
+
+    found = Table.read(file)
+    if not found.drafted:
+        raise InputError(
+            "FILE",
+            "is no draft: whoever wrote it has declared it",
+            value=file,
+            fix="use it as it is",
+        )
+    if found.confirmed:
+        typer.echo(f"{file} is confirmed, and has not been changed since.")
+        return
+    typer.echo(
+        "Everything below will be public: in the release, in its manifest, and to every site.\n"
+        "Say yes only to what anyone could know without having seen the rows."
+    )
+    for line in _lines(found):
+        if not typer.confirm(f"{line}\n  Is this public knowledge?", default=False):
+            typer.echo("Nothing is confirmed. Change that line in the file, or take it out.")
+            raise typer.Exit(1)
+    _rewrite(file, _text(replace(found, confirmed=True)))
+    typer.echo(
+        f"{file} is confirmed. Releases by it say that it was drafted from the rows and that their"
+        " owner confirmed it."
+    )
+
+
+def _lines(table: Table) -> Iterator[str]:
+    """Each thing that a schema makes public."""
+    yield f"The label is the column '{printable(table.label.name)}'."
+    yield f"Its classes are {printable(str(table.label))}."
+    for column in table.columns:
+        yield f"There is a column '{printable(column.name)}': {printable(str(column))}."
+
+
+def _text(table: Table) -> str:
+    return json_.dumps(table.as_json(), indent=1, ensure_ascii=False) + "\n"
+
+
+def _rewrite(path: Path, text: str) -> None:
+    """The whole file at once, or nothing of it."""
+    try:
+        descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}-")
+        with os.fdopen(descriptor, "w") as file:
+            file.write(text)
+        Path(name).chmod(path.stat().st_mode)
+        Path(name).replace(path)
+    except OSError as error:
+        raise InputError(
+            "FILE", f"cannot be written: {error.strerror}", value=path, fix="check the folder"
+        ) from error

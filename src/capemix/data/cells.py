@@ -1,0 +1,373 @@
+"""What one cell says: as a number, and as a word in the one spelling that its value has.
+
+Every rule here looks at one cell. What the other cells of a column are, which type the column has
+in its file, and how many records there are change nothing: 1, 1.0, "1", " 1 " and "1.00" are one
+value, and so are true, True and "TRUE". A file's writer may turn a whole column from integers to
+floats or to text because of one record; the values of the others stay what they are.
+"""
+
+from __future__ import annotations
+
+import datetime
+import math
+import re
+import unicodedata
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from decimal import Decimal
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+Real = npt.NDArray[np.float64]
+Codes = npt.NDArray[np.int64]
+Features = npt.NDArray[np.uint8] | npt.NDArray[np.float64]
+
+LARGEST_WHOLE: Final = 1 << 53
+"""Whole numbers up to here are doubles too, and fit every kind of file."""
+
+MISSING_WORDS: Final = frozenset(
+    ("", "NA", "N/A", "NaN", "nan", "NaT", "<NA>", "null", "NULL", "None", "?")
+)
+"""What tables write where they have no value. A list of categories may declare one of them."""
+
+_NUMBER: Final = r"^[+-]?([0-9]+(\.[0-9]*)?|\.[0-9]+)([eE][+-]?[0-9]+)?$"
+_WHOLE: Final = re.compile(r"(-?)(0|[1-9][0-9]*)(\.0*)?")
+_MIDNIGHT: Final = re.compile(r"([0-9]{4,}-[0-9]{2}-[0-9]{2})[ T]00:00:00(\.0*)?")
+_MOMENT: Final = re.compile(
+    r"([0-9]{4,}-[0-9]{2}-[0-9]{2})[ T]([0-9]{2}:[0-9]{2}:[0-9]{2})(\.[0-9]*)?"
+)
+_IS_NUMBER: Final = re.compile(_NUMBER)
+_TRUTH: Final = {"true": 1.0, "false": 0.0}
+
+
+# -- one cell --------------------------------------------------------------------------------------
+
+
+def number(cell: object) -> float:
+    """The cell as a finite number; NaN for anything else, missing included."""
+    if isinstance(cell, (str, bytes)):
+        return _text_number(_text(cell).strip())
+    if isinstance(cell, (complex, np.complexfloating)):
+        cell = cell.real if cell.imag == 0 else None
+    if isinstance(cell, (bool, int, float, Decimal, np.bool_, np.integer, np.floating)):
+        try:
+            value = float(cell)
+        except (OverflowError, ValueError):  # an integer or a decimal that no double holds
+            return math.nan
+        return value if math.isfinite(value) else math.nan
+    return math.nan
+
+
+def spelled(cell: object) -> str | None:
+    """The cell as a word, in the one spelling of its value; None where it is missing or is no plain
+    value."""
+    if isinstance(cell, (bool, np.bool_)):
+        return str(bool(cell))
+    if isinstance(cell, (complex, np.complexfloating)):
+        cell = cell.real if cell.imag == 0 else None
+    if isinstance(cell, (int, np.integer)):
+        return _digits(int(cell))
+    if isinstance(cell, (float, np.floating, Decimal)):
+        value = number(cell)
+        return None if math.isnan(value) else _spelled_float(value)
+    if isinstance(cell, (datetime.date, datetime.time, datetime.timedelta)):
+        return None if cell != cell else _spelled_text(str(cell))
+    if isinstance(cell, (np.datetime64, np.timedelta64)):
+        return None if np.isnat(cell) else _spelled_text(str(cell))
+    return _spelled_text(_text(cell)) if isinstance(cell, (str, bytes)) else None
+
+
+def _text(cell: str | bytes) -> str:
+    return cell.decode("utf-8", "replace") if isinstance(cell, bytes) else str(cell)
+
+
+def _text_number(text: str) -> float:
+    if text.lower() in _TRUTH:
+        return _TRUTH[text.lower()]
+    value = float(text) if _IS_NUMBER.match(text) else math.nan
+    return value if math.isfinite(value) else math.nan
+
+
+def _digits(value: int) -> str | None:
+    try:
+        return str(value)
+    except ValueError:  # thousands of digits
+        return None
+
+
+def _spelled_float(value: float) -> str | None:
+    if not value.is_integer():
+        return repr(value)
+    return str(int(value)) if abs(value) <= LARGEST_WHOLE else None
+
+
+def _spelled_text(text: str) -> str | None:
+    text = unicodedata.normalize("NFC", text.strip())
+    if not text:
+        return None
+    try:
+        text.encode()
+    except UnicodeEncodeError:  # half of a character
+        return None
+    if text.lower() in _TRUTH:
+        return text.capitalize()
+    if whole := _WHOLE.fullmatch(text):
+        sign, digits, _ = whole.groups()
+        return digits if digits == "0" else sign + digits
+    if _IS_NUMBER.match(text) and repr(float(text)) == text:
+        return _spelled_float(float(text))
+    if midnight := _MIDNIGHT.fullmatch(text):
+        return midnight[1]
+    if moment := _MOMENT.fullmatch(text):
+        return f"{moment[1]} {moment[2]}{(moment[3] or '').rstrip('0').rstrip('.')}"
+    return text
+
+
+# -- a declared list -------------------------------------------------------------------------------
+
+
+def places(values: Sequence[str | int | bool]) -> dict[str, int]:
+    """Where the words of a declared list stand in it; a word of no value of its own is left out.
+
+    Files may write true and false as 1 and 0, and the other way round: a list that has only the one
+    pair takes the other for it.
+    """
+    found: dict[str, int] = {}
+    for at, value in enumerate(values):
+        word = spelled(value)
+        if word is not None:
+            found.setdefault(word, at)
+    for own, other in ((("True", "False"), ("1", "0")), (("1", "0"), ("True", "False"))):
+        if own[0] in found and not set(other) & set(found):
+            return found | {
+                alias: found[word] for word, alias in zip(own, other, strict=True) if word in found
+            }
+    return found
+
+
+def are_distinct(values: Sequence[str | int | bool]) -> bool:
+    """Whether each value of a declared list has a word of its own: 1 and "1" have the same."""
+    return len(set(places(values).values())) == len(values)
+
+
+# -- a column --------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Words:
+    """A column's words (private): ``positions`` points from each record into ``distinct``, and is
+    -1 where the cell is missing."""
+
+    distinct: tuple[str, ...]
+    positions: Codes
+
+    def codes(self, listed: Mapping[str, int], otherwise: int = -1) -> Codes:
+        """Each record's place by ``listed``, which maps words to places."""
+        found = np.array([listed.get(word, otherwise) for word in self.distinct], dtype=np.int64)
+        return np.append(found, otherwise)[self.positions]
+
+    def counts(self) -> Codes:
+        """How many records have each of the distinct words."""
+        present = self.positions[self.positions >= 0]
+        return np.bincount(present, minlength=len(self.distinct)).astype(np.int64)
+
+    def take(self, chosen: npt.NDArray[Any]) -> Words:
+        return Words(self.distinct, self.positions[chosen])
+
+
+def words_of(column: Any) -> Words:
+    """The words of an Arrow or a numpy array."""
+    distinct, positions = _distinct(column)
+    found: dict[str, int] = {}
+    codes = [
+        -1 if (word := spelled(cell)) is None else found.setdefault(word, len(found))
+        for cell in distinct
+    ]
+    return Words(tuple(found), np.array(codes or [-1], dtype=np.int64)[positions])
+
+
+def numbers_of(cells: Any) -> Real:
+    """The cells of an Arrow array, or of a numpy array of any shape, as numbers: NaN where a cell
+    is none."""
+    if not isinstance(cells, np.ndarray):
+        return _arrow_numbers(cells)
+    kind = cells.dtype.kind
+    if kind in "buif":
+        with np.errstate(over="ignore", invalid="ignore"):
+            found = cells.astype(np.float64)
+        found[~np.isfinite(found)] = np.nan
+        return found
+    if kind in "USOc":
+        flat = [number(cell) for cell in _items(cells.reshape(-1))]
+        return np.array(flat, dtype=np.float64).reshape(cells.shape)
+    return np.full(cells.shape, np.nan)
+
+
+def _items(cells: npt.NDArray[Any]) -> Sequence[object]:
+    try:
+        return list(cells.tolist())
+    except ValueError:  # text with numbers that are no characters
+        return [_item(cells, at) for at in range(len(cells))]
+
+
+def _item(cells: Any, at: int) -> object:
+    """One cell by itself; None where it has no value in Python."""
+    try:
+        found: object = (
+            cells[at].as_py() if hasattr(cells[at], "as_py") else cells[at : at + 1].tolist()[0]
+        )
+    except Exception:  # it says nothing of the other cells
+        return None
+    return found
+
+
+def _distinct(column: Any) -> tuple[Sequence[object], Codes]:
+    if isinstance(column, np.ndarray):
+        found: dict[object, int] = {}
+        cells = _items(column) if column.dtype.kind in "USO" else list(column)
+        positions = [found.setdefault(_hashed(cell), len(found)) for cell in cells]
+        return [key[1] for key in found], np.array(positions, dtype=np.int64)  # type: ignore[index]
+    return _arrow_distinct(column)
+
+
+def _hashed(cell: object) -> tuple[type, object]:
+    """A cell as a key, with its type: 1 and True are equal in Python. What is no plain value is
+    missing."""
+    try:
+        hash(cell)
+    except TypeError:
+        cell = None
+    return type(cell), cell
+
+
+def _arrow_distinct(column: Any) -> tuple[Sequence[object], Codes]:
+    import pyarrow as pa
+
+    column = _plain(column)
+    kind = column.type
+    if pa.types.is_nested(kind) or pa.types.is_null(kind):
+        return [None], np.zeros(len(column), dtype=np.int64)
+    try:
+        encoded = column.dictionary_encode(null_encoding="encode")
+        values, positions = encoded.dictionary, encoded.indices.to_numpy(zero_copy_only=False)
+    except (pa.ArrowException, NotImplementedError):
+        values, positions = column, np.arange(len(column))
+    try:
+        return values.to_pylist(), positions.astype(np.int64)
+    except (pa.ArrowException, ValueError, OverflowError):  # a date in no calendar, say
+        return [_item(values, at) for at in range(len(values))], positions.astype(np.int64)
+
+
+def _arrow_numbers(column: Any) -> Real:
+    import pyarrow as pa
+
+    column = _plain(column)
+    kind = column.type
+    if pa.types.is_large_string(kind):
+        return _text_numbers(column)
+    if pa.types.is_large_binary(kind) or pa.types.is_decimal(kind):
+        cells = (_item(column, at) for at in range(len(column)))
+        return np.array([number(cell) for cell in cells], dtype=np.float64)
+    if not any(
+        is_kind(kind)
+        for is_kind in (pa.types.is_integer, pa.types.is_floating, pa.types.is_boolean)
+    ):
+        return np.full(len(column), np.nan)
+    absent = column.is_null().to_numpy(zero_copy_only=False)
+    found = numbers_of(
+        column.fill_null(False if pa.types.is_boolean(kind) else 0).to_numpy(zero_copy_only=False)
+    )
+    found[absent] = np.nan
+    return found
+
+
+def _plain(column: Any) -> Any:
+    """Without dictionaries, and with one type for text and one for bytes."""
+    import pyarrow as pa
+
+    if pa.types.is_dictionary(column.type):
+        column = column.dictionary_decode()
+    for is_kind, kind in (
+        (pa.types.is_string, pa.large_string()),
+        (pa.types.is_binary, pa.large_binary()),
+        (pa.types.is_fixed_size_binary, pa.large_binary()),
+        (pa.types.is_float16, pa.float32()),
+    ):
+        if is_kind(column.type):
+            return column.cast(kind)
+    return column
+
+
+def _text_numbers(column: Any) -> Real:
+    """Arrow's reading where it reads every cell, else Python's of each: both round correctly, so a
+    cell has one value in either."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    column = pc.utf8_trim_whitespace(column)
+    valid = pc.fill_null(pc.match_substring_regex(column, _NUMBER), False)
+    digits = pc.if_else(valid, pc.utf8_ltrim(column, "+"), pa.scalar(None, pa.large_string()))
+    try:
+        found = digits.cast(pa.float64()).to_numpy(zero_copy_only=False).astype(np.float64)
+    except pa.ArrowException:  # one is beyond a double
+        found = np.array(
+            [math.nan if cell is None else number(cell) for cell in digits.to_pylist()]
+        )
+    rest = pc.invert(valid).to_numpy(zero_copy_only=False)
+    if rest.any():
+        found[rest] = [number(cell) for cell in column.filter(pa.array(rest)).to_pylist()]
+    found[~np.isfinite(found)] = np.nan
+    return np.asarray(found, dtype=np.float64)
+
+
+# -- a table ---------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Cells:
+    """A table as a reader found it, not yet interpreted. ``columns`` are Arrow or numpy arrays by
+    name, a cell for each record; ``label`` names the one with the labels. Names and ``image_shape``
+    are public, the cells are private.
+
+    ``matrix``, where features come as one array, is that array, and ``matrix_names`` its columns'
+    names; they are not in ``columns``.
+    """
+
+    records: int
+    columns: Mapping[str, Any]
+    label: str
+    matrix: npt.NDArray[Any] | None = None
+    matrix_names: tuple[str, ...] = ()
+    image_shape: tuple[int, int] | None = None
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return (*self.matrix_names, *self.columns)
+
+    def take(self, chosen: npt.NDArray[np.intp]) -> Cells:
+        """The records at these positions."""
+        return replace(
+            self,
+            records=len(chosen),
+            columns={name: column.take(chosen) for name, column in self.columns.items()},
+            matrix=None if self.matrix is None else self.matrix[chosen],
+        )
+
+    def words(self, name: str) -> Words:
+        return words_of(self._column(name))
+
+    def numbers(self, names: Sequence[str]) -> Features:
+        """These columns side by side: NaN where a cell is no number. Bytes stay bytes."""
+        if self.matrix is not None and tuple(names) == self.matrix_names:
+            return self.matrix if self.matrix.dtype == np.uint8 else numbers_of(self.matrix)
+        out = np.empty((self.records, len(names)))
+        for at, name in enumerate(names):
+            out[:, at] = numbers_of(self._column(name))
+        return out
+
+    def _column(self, name: str) -> Any:
+        if name in self.matrix_names and self.matrix is not None:
+            return self.matrix[:, self.matrix_names.index(name)]
+        return self.columns[name]

@@ -1,0 +1,456 @@
+"""Files become cells: a reader for each kind of file, by its suffix.
+
+A reader splits a file into records and a record into cells, and looks at nothing else. What the
+cells say is read later, each by itself (`capemix.data.cells`). Of a text file every line is a
+record, and a line that does not have a cell for each column is left out, whatever the lines around
+it hold; so no quote that one record leaves open can take in another.
+
+What is refused here is the file as a whole: one that cannot be opened, unpacked, or held in memory,
+or whose header or array names are not usable. docs/guide/reading.md lists it.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import math
+import os
+import zlib
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from capemix.data.cells import Cells
+from capemix.data.rows import pixel_names
+from capemix.data.soft_labels import is_soft_label
+from capemix.errors import InputError
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+_PAIRS: Final = (
+    ("X", "y"),
+    ("features", "labels"),
+    ("data", "target"),
+    ("x_train", "y_train"),
+)
+_PIECE: Final = 1 << 26
+"""Bytes of text that are parsed at a time."""
+
+MAX_LINE: Final = 1 << 24
+"""A longer line is no record."""
+
+_NAMED: Final = 8
+"""At most so many columns are named in an error."""
+
+
+def open_cells(path: str | Path, label: str | None = None, also: Sequence[str] = ()) -> Cells:
+    """The cells of a file; its suffix says how it is read. ``label`` names the label's column or
+    array: a table must have it, and arrays that are named as usual need not be told. ``also`` names
+    other arrays that are wanted; a table's columns are all read."""
+    path = Path(path)
+    suffix = suffix_of(path)
+    field = f"data file {path.name}"
+    if suffix is None:
+        raise InputError(field, "has an unknown suffix", fix=f"give one of {', '.join(READERS)}")
+    if not path.is_file():
+        raise InputError(field, "does not exist", value=path, fix="check the path")
+    if path.stat().st_size == 0:
+        raise InputError(field, "is empty", fix="give a file with a header")
+    cells = READERS[suffix](path, field, label, also)
+    check_column("label", cells.label, cells.names)
+    return cells
+
+
+def suffix_of(path: str | Path) -> str | None:
+    """The one of `READERS` that a file's name ends in."""
+    return next((end for end in READERS if str(path).lower().endswith(end)), None)
+
+
+def check_column(field: str, wanted: str, names: Sequence[str]) -> None:
+    """Refuse the name of a column that is not there."""
+    if wanted in names:
+        return
+    if any(_is_number(name) for name in names):  # then these may be cells, so do not quote them
+        fix = "check the name, and that the first line of the file names the columns"
+    else:
+        fix = f"choose one of {_listed(names)}"
+    raise InputError(field, "names no column of the file", value=wanted, fix=fix)
+
+
+def _is_number(name: str) -> bool:
+    try:
+        float(name)
+    except ValueError:
+        return False
+    return True
+
+
+def _listed(names: Sequence[str]) -> str:
+    more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
+    return ", ".join(f"'{name}'" for name in names[:_NAMED]) + more
+
+
+def _unreadable(field: str, kind: str) -> InputError:
+    """Says nothing of the cause: the libraries' messages quote cells."""
+    return InputError(field, f"is not a readable {kind} file", fix="write or copy the file again")
+
+
+def _memory() -> int:
+    """Of this machine, in bytes."""
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+
+
+def _check_memory(field: str, needed: int) -> None:
+    """A few kilobytes can unpack to more than any machine holds."""
+    if needed > _memory():
+        raise InputError(
+            field,
+            "would fill more memory than this machine has",
+            value=f"{needed / 1e9:.3g} GB",
+            fix="give fewer rows, or a larger machine",
+        )
+
+
+def _check_names(field: str, names: list[str]) -> None:
+    if "" in names:
+        raise InputError(
+            field,
+            f"has a column without a name, number {names.index('') + 1}",
+            fix="name it, or leave it out (a saved index is no feature)",
+        )
+    twice = sorted({name for name in names if names.count(name) > 1})
+    if twice:
+        raise InputError(
+            field, f"has columns of the same name: {_listed(twice)}", fix="rename them"
+        )
+
+
+# -- text ------------------------------------------------------------------------------------------
+
+
+def _read_csv(path: Path, field: str, label: str | None, _also: Sequence[str] = ()) -> Cells:
+    """Every cell as text. Bytes that are no UTF-8 spoil their own cell."""
+    if label is None:
+        raise InputError("label", "is not given", fix=f"name the label column of {path.name}")
+    try:
+        packed = path.name.lower().endswith(".gz")
+        data = _unpacked(field, path) if packed else path.read_bytes()
+    except (OSError, EOFError, zlib.error):
+        raise _unreadable(field, "CSV") from None
+    data = data.removeprefix(b"\xef\xbb\xbf")
+    if b"\r" in data:
+        data = data.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
+    data = data.lstrip(b"\n")
+    if not data.strip():
+        raise InputError(field, "is empty", fix="give a file with a header")
+    header, _, body = data.partition(b"\n")
+    names = [name.strip() for name in _split(header.decode("utf-8", "replace")) or ()]
+    if not names:
+        raise _unreadable(field, "CSV")
+    _check_names(field, names)
+    return _text_cells(names, body, label)
+
+
+def _unpacked(field: str, path: Path) -> bytes:
+    """A few kilobytes can unpack to more than any machine holds."""
+    import gzip
+
+    parts: list[bytes] = []
+    with gzip.open(path) as stream:
+        while part := stream.read(_PIECE):
+            parts.append(part)
+            _check_memory(field, sum(map(len, parts)))
+    return b"".join(parts)
+
+
+def _text_cells(names: Sequence[str], body: bytes, label: str) -> Cells:
+    import pyarrow as pa
+
+    parts: list[pa.Table] = []
+    for piece in _pieces(body):
+        plain, quoted = _by_quotes(piece)
+        parts.append(_parsed(names, plain))
+        if quoted:
+            parts.append(_quoted(names, quoted))
+    if not parts:
+        parts = [_quoted(names, [])]
+    whole = pa.concat_tables(parts)
+    columns = map(_one, whole.itercolumns())
+    return Cells(whole.num_rows, dict(zip(names, columns, strict=True)), label)
+
+
+def _one(column: Any) -> Any:
+    """A column in one array."""
+    import pyarrow as pa
+
+    found = column.combine_chunks()
+    return pa.concat_arrays(found.chunks) if isinstance(found, pa.ChunkedArray) else found
+
+
+def _pieces(body: bytes) -> list[memoryview]:
+    """The text in pieces that end where a line does."""
+    view, found, start = memoryview(body), [], 0
+    while start < len(body):
+        end = len(body)
+        if end - start > _PIECE:
+            cut = body.rfind(b"\n", start, start + _PIECE)
+            cut = body.find(b"\n", start + _PIECE) if cut < 0 else cut
+            end = len(body) if cut < 0 else cut + 1
+        found.append(view[start:end])
+        start = end
+    return found
+
+
+def _by_quotes(piece: memoryview) -> tuple[bytes, list[bytes]]:
+    """The lines without a quote, as they stand, and the lines with one; none that is too long."""
+    text = bytes(piece)
+    if b'"' not in text and len(text) <= MAX_LINE:
+        return text, []
+    lines = [line for line in text.split(b"\n") if len(line) <= MAX_LINE]
+    quoted = [line for line in lines if b'"' in line]
+    return b"\n".join(line for line in lines if b'"' not in line), quoted
+
+
+def _parsed(names: Sequence[str], text: bytes) -> pa.Table:
+    """Lines without a quote; one with another number of cells is left out."""
+    import pyarrow as pa
+    from pyarrow import csv as arrow_csv
+
+    if not text.strip(b"\n"):
+        return _quoted(names, [])
+    try:
+        text.decode()
+    except UnicodeDecodeError:
+        text = text.decode("utf-8", "replace").encode()
+    numbered = [str(at) for at in range(len(names))]
+    return arrow_csv.read_csv(
+        io.BytesIO(text),
+        arrow_csv.ReadOptions(column_names=numbered, block_size=len(text) + 1),
+        arrow_csv.ParseOptions(
+            quote_char=False, newlines_in_values=False, invalid_row_handler=lambda _row: "skip"
+        ),
+        arrow_csv.ConvertOptions(column_types=dict.fromkeys(numbered, pa.large_string())),
+    )
+
+
+def _quoted(names: Sequence[str], lines: Sequence[bytes]) -> pa.Table:
+    """Lines with a quote, each parsed by itself; one that does not close it is left out."""
+    import pyarrow as pa
+
+    rows = [_split(line.decode("utf-8", "replace")) for line in lines]
+    kept = [row for row in rows if row is not None and len(row) == len(names)]
+    columns = list(zip(*kept, strict=True)) if kept else [()] * len(names)
+    return pa.table(
+        {str(at): pa.array(cells, pa.large_string()) for at, cells in enumerate(columns)}
+    )
+
+
+def _split(line: str) -> list[str] | None:
+    """The cells of one line, None where it is no line of a CSV file."""
+    try:
+        return next(csv.reader([line], strict=True), None)
+    except csv.Error:
+        return None
+
+
+# -- Parquet ---------------------------------------------------------------------------------------
+
+
+def _read_parquet(path: Path, field: str, label: str | None, _also: Sequence[str]) -> Cells:
+    from pyarrow import parquet
+
+    if label is None:
+        raise InputError("label", "is not given", fix=f"name the label column of {path.name}")
+    try:
+        with parquet.ParquetFile(path) as opened:
+            kinds = [opened.schema.column(at) for at in range(len(opened.schema))]
+            _check_memory(field, 8 * opened.metadata.num_rows * len(kinds))
+            texts = [each.path for each in kinds if each.physical_type == "BYTE_ARRAY"]
+        # As a dictionary, one long text in every row is held once; then it is known how long.
+        with parquet.ParquetFile(path, read_dictionary=texts) as opened:
+            table = opened.read()
+        columns = [_undictionaried(field, column) for column in table.itercolumns()]
+    except InputError:
+        raise
+    except Exception:  # a tampered file can raise anything
+        raise _unreadable(field, "Parquet") from None
+    kept = [
+        (each.name, column)
+        for each, column in zip(table.schema, columns, strict=True)
+        if not (each.name.startswith("__index_level_") and each.name.endswith("__"))  # of pandas
+        and not is_soft_label(each)
+    ]
+    _check_names(field, [name for name, _ in kept])
+    return Cells(table.num_rows, dict(kept), label)
+
+
+def _undictionaried(field: str, column: Any) -> Any:
+    """A column in one array, checked; text as plain text, if there is memory for all of it. Text
+    that is no UTF-8 stays bytes, so that it spoils its own cell only."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    kind = column.type
+    if pa.types.is_dictionary(kind):
+        kind = kind.value_type
+        if _is_text(kind):
+            lengths = [
+                pc.sum(pc.take(pc.binary_length(chunk.dictionary), chunk.indices)).as_py() or 0
+                for chunk in column.chunks
+            ]
+            _check_memory(field, sum(lengths))
+    text = _is_text(kind)
+    found = _one(column.cast(pa.large_binary() if text else kind))
+    found.validate(full=True)
+    if not text:
+        return found
+    try:
+        return found.cast(pa.large_string())
+    except pa.ArrowInvalid:
+        return found
+
+
+def _is_text(kind: Any) -> bool:
+    import pyarrow as pa
+
+    kinds = (pa.types.is_string, pa.types.is_large_string, pa.types.is_binary)
+    return any(is_kind(kind) for is_kind in (*kinds, pa.types.is_large_binary))
+
+
+# -- arrays ----------------------------------------------------------------------------------------
+
+
+def _read_npz(path: Path, field: str, label: str | None, also: Sequence[str]) -> Cells:
+    arrays = _NpzArrays(path, field)
+    x_name, y_name = _pair(field, arrays.names, label, also)
+    wanted = [y_name, *(name for name in also if name in arrays.names)]
+    return array_cells(
+        arrays.read(x_name),
+        {name: arrays.read(name) for name in wanted},
+        label=y_name,
+        field=f"{field}, array '{x_name}',",
+    )
+
+
+def array_cells(
+    features: npt.NDArray[Any], columns: dict[str, npt.NDArray[Any]], *, label: str, field: str
+) -> Cells:
+    """Features as one array, rows by columns or grey images, beside flat arrays by name."""
+    array = features
+    if array.ndim == 4 and array.shape[3] == 1:
+        array = array[:, :, :, 0]
+    if array.ndim not in (2, 3) or 0 in array.shape[1:]:
+        raise InputError(
+            field,
+            "must be rows by columns, or grey images",
+            value=array.shape,
+            fix="reshape it to (rows, columns) or (rows, height, width)",
+        )
+    shape = (int(array.shape[1]), int(array.shape[2])) if array.ndim == 3 else None
+    flat = array.reshape(len(array), math.prod(array.shape[1:]))
+    names = tuple(f"x{at}" for at in range(flat.shape[1])) if shape is None else pixel_names(shape)
+    if set(columns) & set(names):
+        raise InputError(
+            "label", "has the name of a feature", value=label, fix="name the array otherwise"
+        )
+    beside = {name: _flat(name, column, len(flat)) for name, column in columns.items()}
+    return Cells(len(flat), beside, label, flat, names, shape)
+
+
+def _flat(name: str, array: npt.NDArray[Any], rows: int) -> npt.NDArray[Any]:
+    if array.ndim == 2 and array.shape[1] == 1:
+        array = array[:, 0]
+    if array.shape != (rows,):
+        raise InputError(
+            f"array '{name}'",
+            f"must have one value for each of the {rows} rows",
+            value=array.shape,
+            fix="save features and labels of the same rows",
+        )
+    return array
+
+
+class _NpzArrays:
+    """The arrays of an npz file, read one at a time and never unpickled."""
+
+    def __init__(self, path: Path, field: str) -> None:
+        self._path = path
+        self._field = field
+        self.names: list[str] = self._open(lambda archive: list(archive.files))
+
+    def read(self, name: str) -> npt.NDArray[Any]:
+        """One array."""
+        array: npt.NDArray[Any] = self._open(lambda archive: self._array(archive, name))
+        if not isinstance(array, np.ndarray):
+            raise _unreadable(self._field, "npz")
+        return array
+
+    def _array(self, archive: Any, name: str) -> Any:
+        for member in archive.zip.infolist():
+            if member.filename in (name, f"{name}.npy"):
+                _check_memory(self._field, member.file_size)
+        return archive[name]
+
+    def _open(self, use: Callable[[Any], Any]) -> Any:
+        try:
+            with (
+                self._path.open("rb") as stream,  # numpy leaves a broken file open
+                np.load(stream, allow_pickle=False) as archive,
+            ):
+                return use(archive)
+        except InputError:
+            raise
+        except Exception as error:  # a tampered file can raise anything
+            if "allow_pickle" in str(error):
+                raise InputError(
+                    self._field,
+                    "holds an array of Python objects",
+                    fix="save plain arrays of numbers or strings",
+                ) from None
+            raise _unreadable(self._field, "npz") from None
+
+
+def _pair(
+    field: str, names: Sequence[str], label: str | None, also: Sequence[str]
+) -> tuple[str, str]:
+    """The names of the feature array and of the label array."""
+    if label is None:
+        for x_name, y_name in _PAIRS:
+            if x_name in names and y_name in names:
+                return x_name, y_name
+        expected = ", ".join(f"{x_name} and {y_name}" for x_name, y_name in _PAIRS)
+        raise InputError(
+            field, "has no pair of arrays that is known", fix=f"name its arrays {expected}"
+        )
+    if label not in names:
+        raise InputError(
+            "label",
+            "names no array of the file",
+            value=label,
+            fix=f"choose one of {_listed(names)}",
+        )
+    partners = [x_name for x_name, y_name in _PAIRS if y_name == label]
+    others = [name for name in names if name != label and name not in also]
+    for x_name in (*partners, *(x_name for x_name, _ in _PAIRS)):
+        if x_name in others:
+            return x_name, label
+    if len(others) == 1:
+        return others[0], label
+    raise InputError(field, "does not say which array has the features", fix="name that array X")
+
+
+Reader = Callable[[Path, str, str | None, Sequence[str]], Cells]
+"""From a path, what errors call it, the label's name, and names of other arrays that are wanted."""
+
+READERS: Final[dict[str, Reader]] = {
+    ".csv": _read_csv,
+    ".csv.gz": _read_csv,
+    ".parquet": _read_parquet,
+    ".npz": _read_npz,
+}
+"""By the suffix of a file's name. tests/test_one_record.py holds each of them to the one-record
+property."""
