@@ -37,8 +37,8 @@ def release_records(
     progress: Callable[[int], None] | None = None,
     before: Callable[[], None] | None = None,
 ) -> Release:
-    """The sites' noised records side by side, site after site; ``before`` is called once the rows
-    fit the plan."""
+    """The sites' noised records in random order: where a record stood says nothing. ``before`` is
+    called once the rows fit the plan."""
     source = SystemSource() if source is None else source
     if type(source) not in (SystemSource, SeededSource):
         raise TypeError("noise comes from a SystemSource, or a SeededSource in tests")
@@ -59,12 +59,13 @@ def release_records(
         features.append(noised_rows(plan, given, own.child("rows"), progress))
         labels.append(answered_labels(plan, answers, own))
     first = sites[0]
-    released = np.concatenate(features)
+    order = random_order(sum(map(len, labels)), source)
+    released = np.concatenate(features)[order]
     denormalise_rows(released, replace(plan.normalise, low=None, high=None))
     image = first.image_shape
     return Release(
         features=released.astype(np.float32 if image else np.float64, copy=False),
-        labels=np.concatenate(labels),
+        labels=np.concatenate(labels)[order],
         plan=plan,
         guarantee=plan.guarantee(
             seeded=isinstance(source, SeededSource),
@@ -75,6 +76,12 @@ def release_records(
         label_name=first.label_name,
         image_shape=image,
     )
+
+
+def random_order(count: int, source: Source) -> npt.NDArray[np.intp]:
+    """Any order alike, up to ties of 128 random bits."""
+    words = source.stream("order").words(2 * count).reshape(2, count)
+    return np.lexsort(tuple(words))
 
 
 def every_record(

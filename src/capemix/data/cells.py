@@ -24,8 +24,9 @@ Real = npt.NDArray[np.float64]
 Codes = npt.NDArray[np.int64]
 Features = npt.NDArray[np.uint8] | npt.NDArray[np.float64]
 
-LARGEST_WHOLE: Final = 1 << 53
-"""Whole numbers up to here are doubles too, and fit every kind of file."""
+LARGEST_WHOLE: Final = (1 << 53) - 1
+"""Whole numbers up to here are told apart in every kind of file. Larger ones have no word: where a
+file keeps a column as doubles, they are no longer what they were."""
 
 MISSING_WORDS: Final = frozenset(
     ("", "NA", "N/A", "NaN", "nan", "NaT", "<NA>", "null", "NULL", "None", "?")
@@ -39,7 +40,11 @@ _MOMENT: Final = re.compile(
     r"([0-9]{4,}-[0-9]{2}-[0-9]{2})[ T]([0-9]{2}:[0-9]{2}:[0-9]{2})(\.[0-9]*)?"
 )
 _IS_NUMBER: Final = re.compile(_NUMBER)
+_MOST_DIGITS: Final = 17
+"""More than `LARGEST_WHOLE` has, and few enough to be read as a number."""
 _TRUTH: Final = {"true": 1.0, "false": 0.0}
+_TRUTHS, _BITS = ("True", "False"), ("1", "0")
+_SAME: Final = dict(zip(_TRUTHS + _BITS, _BITS + _TRUTHS, strict=True))
 
 
 # -- one cell --------------------------------------------------------------------------------------
@@ -68,7 +73,7 @@ def spelled(cell: object) -> str | None:
     if isinstance(cell, (complex, np.complexfloating)):
         cell = cell.real if cell.imag == 0 else None
     if isinstance(cell, (int, np.integer)):
-        return _digits(int(cell))
+        return _spelled_whole(int(cell))
     if isinstance(cell, (float, np.floating, Decimal)):
         value = number(cell)
         return None if math.isnan(value) else _spelled_float(value)
@@ -90,17 +95,12 @@ def _text_number(text: str) -> float:
     return value if math.isfinite(value) else math.nan
 
 
-def _digits(value: int) -> str | None:
-    try:
-        return str(value)
-    except ValueError:  # thousands of digits
-        return None
+def _spelled_whole(value: int) -> str | None:
+    return str(value) if abs(value) <= LARGEST_WHOLE else None
 
 
 def _spelled_float(value: float) -> str | None:
-    if not value.is_integer():
-        return repr(value)
-    return str(int(value)) if abs(value) <= LARGEST_WHOLE else None
+    return _spelled_whole(int(value)) if value.is_integer() else repr(value)
 
 
 def _spelled_text(text: str) -> str | None:
@@ -115,7 +115,7 @@ def _spelled_text(text: str) -> str | None:
         return text.capitalize()
     if whole := _WHOLE.fullmatch(text):
         sign, digits, _ = whole.groups()
-        return digits if digits == "0" else sign + digits
+        return _spelled_whole(int(sign + digits)) if len(digits) < _MOST_DIGITS else None
     if _IS_NUMBER.match(text) and repr(float(text)) == text:
         return _spelled_float(float(text))
     if midnight := _MIDNIGHT.fullmatch(text):
@@ -131,25 +131,24 @@ def _spelled_text(text: str) -> str | None:
 def places(values: Sequence[str | int | bool]) -> dict[str, int]:
     """Where the words of a declared list stand in it; a word of no value of its own is left out.
 
-    Files may write true and false as 1 and 0, and the other way round: a list that has only the one
-    pair takes the other for it.
+    Files may write true and false as 1 and 0, and the other way round: the one is taken for the
+    other where it has no place of its own.
     """
     found: dict[str, int] = {}
     for at, value in enumerate(values):
         word = spelled(value)
         if word is not None:
             found.setdefault(word, at)
-    for own, other in ((("True", "False"), ("1", "0")), (("1", "0"), ("True", "False"))):
-        if own[0] in found and not set(other) & set(found):
-            return found | {
-                alias: found[word] for word, alias in zip(own, other, strict=True) if word in found
-            }
-    return found
+    same = {alias: found[word] for word, alias in _SAME.items() if word in found}
+    return same | found
 
 
 def are_distinct(values: Sequence[str | int | bool]) -> bool:
-    """Whether each value of a declared list has a word of its own: 1 and "1" have the same."""
-    return len(set(places(values).values())) == len(values)
+    """Whether each value of a declared list has a word of its own: 1 and "1" have the same, and so
+    may true and 1."""
+    words = {spelled(value) for value in values} - {None}
+    mixed = words & set(_TRUTHS) and words & set(_BITS)
+    return len(words) == len(values) and not mixed
 
 
 # -- a column --------------------------------------------------------------------------------------

@@ -2,8 +2,8 @@
 
 A reader splits a file into records and a record into cells, and looks at nothing else. What the
 cells say is read later, each by itself (`capemix.data.cells`). Of a text file every line is a
-record, and a line that does not have a cell for each column is left out, whatever the lines around
-it hold; so no quote that one record leaves open can take in another.
+record, or several where a quoted cell has line ends; one that does not have a cell for each column
+is a record without a value.
 
 What is refused here is the file as a whole: one that cannot be opened, unpacked, or held in memory,
 or whose header or array names are not usable. docs/guide/reading.md lists it.
@@ -15,8 +15,9 @@ import csv
 import io
 import math
 import os
+import re
 import zlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -41,7 +42,11 @@ _PIECE: Final = 1 << 26
 """Bytes of text that are parsed at a time."""
 
 MAX_LINE: Final = 1 << 24
-"""A longer line is no record."""
+"""Bytes; a longer line is a record without a value."""
+
+_CAREFUL: Final = re.compile(rb'["\r]')
+_CELL: Final = rb'(?:"[^"]*(?:""[^"]*)*"|[^",\n]*)'
+_RECORD: Final = re.compile(rb"(?>" + _CELL + rb"(?:," + _CELL + rb")*)(?=\n)")
 
 _NAMED: Final = 8
 """At most so many columns are named in an error."""
@@ -142,13 +147,11 @@ def _read_csv(path: Path, field: str, label: str | None, _also: Sequence[str] = 
     except (OSError, EOFError, zlib.error):
         raise _unreadable(field, "CSV") from None
     data = data.removeprefix(b"\xef\xbb\xbf")
-    if b"\r" in data:
-        data = data.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
-    data = data.lstrip(b"\n")
+    data = data.replace(b"\r\n", b"\n").lstrip(b"\n")
     if not data.strip():
         raise InputError(field, "is empty", fix="give a file with a header")
     header, _, body = data.partition(b"\n")
-    names = [name.strip() for name in _split(header.decode("utf-8", "replace")) or ()]
+    names = [name.strip() for name in _split(header) or ()]
     if not names:
         raise _unreadable(field, "CSV")
     _check_names(field, names)
@@ -170,17 +173,45 @@ def _unpacked(field: str, path: Path) -> bytes:
 def _text_cells(names: Sequence[str], body: bytes, label: str) -> Cells:
     import pyarrow as pa
 
-    parts: list[pa.Table] = []
-    for piece in _pieces(body):
-        plain, quoted = _by_quotes(piece)
-        parts.append(_parsed(names, plain))
-        if quoted:
-            parts.append(_quoted(names, quoted))
-    if not parts:
-        parts = [_quoted(names, [])]
+    if body and not body.endswith(b"\n"):
+        body += b"\n"
+    plain, rows = _set_apart(body, len(names))
+    parts = [_parsed(names, piece) for piece in _pieces(plain)]
+    without_value = plain.count(b"\n") - sum(part.num_rows for part in parts)
+    parts.append(_table(names, [*rows, *[[None] * len(names)] * without_value]))
     whole = pa.concat_tables(parts)
     columns = map(_one, whole.itercolumns())
     return Cells(whole.num_rows, dict(zip(names, columns, strict=True)), label)
+
+
+def _set_apart(body: bytes, columns: int) -> tuple[bytes, list[Sequence[str | None]]]:
+    """The lines that arrow may read, and the cells of the others: of those with a quote, or with
+    half a line end."""
+    plain: list[bytes] = []
+    rows: list[Sequence[str | None]] = []
+    at = 0
+    while found := _CAREFUL.search(body, at):
+        start = body.rfind(b"\n", at, found.start()) + 1 or at
+        plain.append(body[at:start])
+        row, at = _record(body, start, columns)
+        rows.append(row or [None] * columns)
+    return b"".join((*plain, body[at:])), rows
+
+
+def _record(body: bytes, start: int, columns: int) -> tuple[list[str] | None, int]:
+    """The cells of the record that begins here, and where the next one does.
+
+    A record as it should be written (RFC 4180) may have line ends in quoted cells, and is read to
+    its end. Whatever else begins here is a record as far as its line goes, so that a quote that one
+    record leaves open takes in no other.
+    """
+    if whole := _RECORD.match(body, start, start + MAX_LINE):
+        row = _split(whole[0])
+        if row is not None and len(row) == columns:
+            return row, whole.end() + 1
+    end = body.index(b"\n", start)
+    row = _split(body[start:end]) if end - start <= MAX_LINE else None
+    return (row if row is not None and len(row) == columns else None), end + 1
 
 
 def _one(column: Any) -> Any:
@@ -191,28 +222,18 @@ def _one(column: Any) -> Any:
     return pa.concat_arrays(found.chunks) if isinstance(found, pa.ChunkedArray) else found
 
 
-def _pieces(body: bytes) -> list[memoryview]:
-    """The text in pieces that end where a line does."""
-    view, found, start = memoryview(body), [], 0
-    while start < len(body):
-        end = len(body)
-        if end - start > _PIECE:
-            cut = body.rfind(b"\n", start, start + _PIECE)
-            cut = body.find(b"\n", start + _PIECE) if cut < 0 else cut
-            end = len(body) if cut < 0 else cut + 1
-        found.append(view[start:end])
-        start = end
-    return found
-
-
-def _by_quotes(piece: memoryview) -> tuple[bytes, list[bytes]]:
-    """The lines without a quote, as they stand, and the lines with one; none that is too long."""
-    text = bytes(piece)
-    if b'"' not in text and len(text) <= MAX_LINE:
-        return text, []
-    lines = [line for line in text.split(b"\n") if len(line) <= MAX_LINE]
-    quoted = [line for line in lines if b'"' in line]
-    return b"\n".join(line for line in lines if b'"' not in line), quoted
+def _pieces(text: bytes) -> Iterator[bytes]:
+    """The text in pieces that end where a line does, without lines that are too long."""
+    start = 0
+    while start < len(text):
+        cut = text.rfind(b"\n", start, start + _PIECE)
+        cut = text.index(b"\n", start + _PIECE) if cut < 0 else cut
+        piece = text[start : cut + 1]
+        if len(piece) > MAX_LINE:
+            lines = piece.split(b"\n")
+            piece = b"\n".join(line for line in lines if len(line) <= MAX_LINE)
+        yield piece
+        start = cut + 1
 
 
 def _parsed(names: Sequence[str], text: bytes) -> pa.Table:
@@ -221,7 +242,7 @@ def _parsed(names: Sequence[str], text: bytes) -> pa.Table:
     from pyarrow import csv as arrow_csv
 
     if not text.strip(b"\n"):
-        return _quoted(names, [])
+        return _table(names, [])
     try:
         text.decode()
     except UnicodeDecodeError:
@@ -237,22 +258,19 @@ def _parsed(names: Sequence[str], text: bytes) -> pa.Table:
     )
 
 
-def _quoted(names: Sequence[str], lines: Sequence[bytes]) -> pa.Table:
-    """Lines with a quote, each parsed by itself; one that does not close it is left out."""
+def _table(names: Sequence[str], rows: Sequence[Sequence[str | None]]) -> pa.Table:
     import pyarrow as pa
 
-    rows = [_split(line.decode("utf-8", "replace")) for line in lines]
-    kept = [row for row in rows if row is not None and len(row) == len(names)]
-    columns = list(zip(*kept, strict=True)) if kept else [()] * len(names)
+    columns: list[Any] = list(zip(*rows, strict=True)) if rows else [()] * len(names)
     return pa.table(
         {str(at): pa.array(cells, pa.large_string()) for at, cells in enumerate(columns)}
     )
 
 
-def _split(line: str) -> list[str] | None:
-    """The cells of one line, None where it is no line of a CSV file."""
+def _split(record: bytes) -> list[str] | None:
+    """The cells of one record, None where it is none."""
     try:
-        return next(csv.reader([line], strict=True), None)
+        return next(csv.reader([record.decode("utf-8", "replace")], strict=True), None)
     except csv.Error:
         return None
 

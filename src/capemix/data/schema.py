@@ -76,7 +76,7 @@ class Number:
         if self.whole and not whole:
             raise InputError(
                 f"column '{self.name}'",
-                "is of integers, and so must its range be, within 2^53",
+                "is of integers, and so must its range be, below 2^53",
                 value=f"{self.low}, {self.high}",
                 fix="round its ends, or make it a number",
             )
@@ -176,9 +176,9 @@ class Category:
         if kinds == {int} and max(map(abs, self.values)) > LARGEST_WHOLE:  # type: ignore[arg-type]
             raise InputError(
                 f"column '{self.name}'",
-                "must list integers of at most 2^53",
+                "must list integers below 2^53",
                 value=max(self.values, key=abs),  # type: ignore[arg-type]
-                fix="list them as text",
+                fix="put a letter before each",
             )
         if not are_distinct(self.values) or self.width > MAX_CLASSES:
             raise InputError(
