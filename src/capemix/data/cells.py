@@ -24,8 +24,9 @@ Real = npt.NDArray[np.float64]
 Codes = npt.NDArray[np.int64]
 Features = npt.NDArray[np.uint8] | npt.NDArray[np.float64]
 
-LARGEST_WHOLE: Final = 1 << 53
-"""Whole numbers up to here are doubles too, and fit every kind of file."""
+LARGEST_WHOLE: Final = (1 << 53) - 1
+"""Whole numbers up to here fit every kind of file: each is a double, and no other one rounds to
+it. A larger one is no word, since a file's writer may round it."""
 
 MISSING_WORDS: Final = frozenset(
     ("", "NA", "N/A", "NaN", "nan", "NaT", "<NA>", "null", "NULL", "None", "?")
@@ -34,9 +35,10 @@ MISSING_WORDS: Final = frozenset(
 
 _NUMBER: Final = r"^[+-]?([0-9]+(\.[0-9]*)?|\.[0-9]+)([eE][+-]?[0-9]+)?$"
 _WHOLE: Final = re.compile(r"(-?)(0|[1-9][0-9]*)(\.0*)?")
-_MIDNIGHT: Final = re.compile(r"([0-9]{4,}-[0-9]{2}-[0-9]{2})[ T]00:00:00(\.0*)?")
+_FRACTION: Final = re.compile(r"-?(0|[1-9][0-9]*)\.[0-9]+")
 _MOMENT: Final = re.compile(
     r"([0-9]{4,}-[0-9]{2}-[0-9]{2})[ T]([0-9]{2}:[0-9]{2}:[0-9]{2})(\.[0-9]*)?"
+    r"(Z|[+-][0-9]{2}:[0-9]{2})?"
 )
 _IS_NUMBER: Final = re.compile(_NUMBER)
 _TRUTH: Final = {"true": 1.0, "false": 0.0}
@@ -51,6 +53,8 @@ def number(cell: object) -> float:
         return _text_number(_text(cell).strip())
     if isinstance(cell, (complex, np.complexfloating)):
         cell = cell.real if cell.imag == 0 else None
+    if isinstance(cell, np.timedelta64):  # of numpy an integer, in a unit of the whole column's
+        return math.nan
     if isinstance(cell, (bool, int, float, Decimal, np.bool_, np.integer, np.floating)):
         try:
             value = float(cell)
@@ -67,15 +71,20 @@ def spelled(cell: object) -> str | None:
         return str(bool(cell))
     if isinstance(cell, (complex, np.complexfloating)):
         cell = cell.real if cell.imag == 0 else None
+    if isinstance(cell, np.timedelta64):
+        return None
     if isinstance(cell, (int, np.integer)):
-        return _digits(int(cell))
+        return str(int(cell)) if abs(int(cell)) <= LARGEST_WHOLE else None
     if isinstance(cell, (float, np.floating, Decimal)):
         value = number(cell)
         return None if math.isnan(value) else _spelled_float(value)
-    if isinstance(cell, (datetime.date, datetime.time, datetime.timedelta)):
+    if isinstance(cell, (datetime.date, datetime.time)):
         return None if cell != cell else _spelled_text(str(cell))
-    if isinstance(cell, (np.datetime64, np.timedelta64)):
-        return None if np.isnat(cell) else _spelled_text(str(cell))
+    if isinstance(cell, np.datetime64):
+        coarse = np.datetime_data(cell)[0] in ("Y", "M", "W", "D", "h", "m")
+        return (
+            None if np.isnat(cell) else _spelled_text(str(cell.astype("M8[s]") if coarse else cell))
+        )
     return _spelled_text(_text(cell)) if isinstance(cell, (str, bytes)) else None
 
 
@@ -88,13 +97,6 @@ def _text_number(text: str) -> float:
         return _TRUTH[text.lower()]
     value = float(text) if _IS_NUMBER.match(text) else math.nan
     return value if math.isfinite(value) else math.nan
-
-
-def _digits(value: int) -> str | None:
-    try:
-        return str(value)
-    except ValueError:  # thousands of digits
-        return None
 
 
 def _spelled_float(value: float) -> str | None:
@@ -115,14 +117,28 @@ def _spelled_text(text: str) -> str | None:
         return text.capitalize()
     if whole := _WHOLE.fullmatch(text):
         sign, digits, _ = whole.groups()
-        return digits if digits == "0" else sign + digits
+        return str(int(sign + digits)) if _is_small(digits) else None
+    if _FRACTION.fullmatch(text):
+        text = text.rstrip("0")
+        if Decimal(repr(float(text))) == Decimal(text):
+            return _spelled_float(float(text))
     if _IS_NUMBER.match(text) and repr(float(text)) == text:
         return _spelled_float(float(text))
-    if midnight := _MIDNIGHT.fullmatch(text):
-        return midnight[1]
     if moment := _MOMENT.fullmatch(text):
-        return f"{moment[1]} {moment[2]}{(moment[3] or '').rstrip('0').rstrip('.')}"
+        return _spelled_moment(*moment.groups())
     return text
+
+
+def _is_small(digits: str) -> bool:
+    return len(digits) <= len(str(LARGEST_WHOLE)) and int(digits) <= LARGEST_WHOLE
+
+
+def _spelled_moment(date: str, time: str, fraction: str | None, zone: str | None) -> str:
+    """A writer adds times and fractions to all of a column's dates because of one."""
+    part = (fraction or "").rstrip("0").rstrip(".")
+    if zone is None and not part and time == "00:00:00":
+        return date
+    return f"{date} {time}{part}{'+00:00' if zone == 'Z' else zone or ''}"
 
 
 # -- a declared list -------------------------------------------------------------------------------
@@ -140,7 +156,7 @@ def places(values: Sequence[str | int | bool]) -> dict[str, int]:
         if word is not None:
             found.setdefault(word, at)
     for own, other in ((("True", "False"), ("1", "0")), (("1", "0"), ("True", "False"))):
-        if own[0] in found and not set(other) & set(found):
+        if set(own) & set(found) and not set(other) & set(found):
             return found | {
                 alias: found[word] for word, alias in zip(own, other, strict=True) if word in found
             }
@@ -199,7 +215,7 @@ def numbers_of(cells: Any) -> Real:
             found = cells.astype(np.float64)
         found[~np.isfinite(found)] = np.nan
         return found
-    if kind in "USOc":
+    if kind in "USOTc":
         flat = [number(cell) for cell in _items(cells.reshape(-1))]
         return np.array(flat, dtype=np.float64).reshape(cells.shape)
     return np.full(cells.shape, np.nan)

@@ -176,9 +176,9 @@ class Category:
         if kinds == {int} and max(map(abs, self.values)) > LARGEST_WHOLE:  # type: ignore[arg-type]
             raise InputError(
                 f"column '{self.name}'",
-                "must list integers of at most 2^53",
+                "must list integers below 2^53",
                 value=max(self.values, key=abs),  # type: ignore[arg-type]
-                fix="list them as text",
+                fix="leave the column out: files round such numbers",
             )
         if not are_distinct(self.values) or self.width > MAX_CLASSES:
             raise InputError(
