@@ -224,7 +224,7 @@ def numbers_of(cells: Any) -> Real:
 def _items(cells: npt.NDArray[Any]) -> Sequence[object]:
     try:
         return list(cells.tolist())
-    except ValueError:  # text with numbers that are no characters
+    except (ValueError, SystemError):  # text with numbers that are no characters
         return [_item(cells, at) for at in range(len(cells))]
 
 
