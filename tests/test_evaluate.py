@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from capemix.api import labeled_rows, synthesize
+from capemix.api import synthesize
 from capemix.data import load_dataset
 from capemix.errors import InputError
 from capemix.evaluate import Classifier, Score, recoded, train_and_test
@@ -23,6 +23,7 @@ from capemix.prepare.rows import Preparation
 from capemix.prepare.steps import PublicMap
 from capemix.release import Release
 from conftest import Capemix
+from world import labeled_rows
 
 
 @pytest.fixture(scope="module")

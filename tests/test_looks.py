@@ -15,7 +15,7 @@ from scipy import stats
 
 import capemix.pipeline
 from capemix.accounting.gaussian import gaussian_epsilon
-from capemix.api import labeled_rows, release_of
+from capemix.api import release_of
 from capemix.data import LabeledRows, partition
 from capemix.engines.local import run_local
 from capemix.errors import InputError
@@ -35,6 +35,7 @@ from capemix.prepare.steps import ColumnMap, Coverage, PublicMap
 from capemix.queries import Relation
 from capemix.randomness.source import SeededSource, SystemSource
 from conftest import Capemix
+from world import labeled_rows
 
 
 def a_table(rows: int = 20_000) -> LabeledRows:
@@ -51,6 +52,7 @@ def a_table(rows: int = 20_000) -> LabeledRows:
             axis=1,
         ),
         label,
+        (0, 1),
     )
 
 

@@ -23,7 +23,7 @@ import capemix.kernels.memory
 import capemix.pipeline
 from capemix.accounting.gaussian import gaussian_epsilon, gaussian_multiplier
 from capemix.accounting.sampled import epsilon_pld
-from capemix.api import PAID, Synthesizer, labeled_rows, release_of
+from capemix.api import PAID, Synthesizer, release_of
 from capemix.data import LabeledRows, load_dataset, partition
 from capemix.engines.local import sum_local
 from capemix.errors import BudgetError, InputError
@@ -75,6 +75,7 @@ from capemix.synthesizers.moments import (
 )
 from capemix.synthesizers.names import SynthesizerName
 from conftest import Capemix
+from world import labeled_rows
 
 Real = npt.NDArray[np.float64]
 
@@ -600,7 +601,7 @@ def test_the_noise_that_sizes_are_freed_of_is_the_noise_they_have(
     for module in ("moments.taking", "looks"):
         monkeypatch.setattr(f"capemix.{module}.shrunk_sizes", spy)
     labels = np.repeat(np.arange(300), sizes)
-    rows = labeled_rows(np.random.default_rng(1).uniform(size=(len(labels), 2)), labels)
+    rows = labeled_rows(np.random.default_rng(1).uniform(size=(len(labels), 2)), labels, range(300))
     how = PublicMap.of_range(0, 1) if declared else PAID
     made = release_of(rows, epsilon=3, synthesizer="moments", normalise=how, source=SeededSource(4))
     ((counts, deviation, found),) = seen

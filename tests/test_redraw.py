@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from capemix.api import labeled_rows, release_of, synthesize
+from capemix.api import release_of, synthesize
 from capemix.data import load_dataset, partition
 from capemix.engines.in_process import run_in_process
 from capemix.errors import InputError
@@ -24,6 +24,7 @@ from capemix.queries import Selection
 from capemix.randomness.source import SeededSource
 from capemix.synthesizers.redraw import class_moments, freed_of_noise, noise_edge
 from conftest import Capemix
+from world import labeled_rows
 
 Real = npt.NDArray[np.float64]
 
@@ -149,7 +150,7 @@ def test_rows_drawn_anew_tell_classes_apart_by_their_spread() -> None:
         scale = np.where(labels[:, None] == 0, [0.4, 0.05], [0.05, 0.4])
         return np.clip(rng.normal(size=(2 * count, 2)) * scale, -1, 1), labels
 
-    train, test = (labeled_rows(*of_both(count)) for count in (20_000, 1000))
+    train, test = (labeled_rows(*of_both(count), (0, 1)) for count in (20_000, 1000))
     how = Preparation(PublicMap.of_range(-1, 1), 1e30)
     scores = {}
     for redraw in (None, 2000):
@@ -157,7 +158,7 @@ def test_rows_drawn_anew_tell_classes_apart_by_their_spread() -> None:
             train, epsilon=10.0, source=SeededSource(0), class_sizes=(20_000, 20_000), clip=0.8,
             normalise=PublicMap.of_range(-1, 1), mixture=64, samples=800, redraw=redraw,
         )  # fmt: skip
-        made = labeled_rows(release.features, release.labels)
+        made = labeled_rows(release.features, release.labels, (0, 1))
         found = train_and_test(made, test, how, model="forest", prepared=True)
         scores[redraw] = found.declared_public().accuracy
     assert scores[None] < 0.8 < 0.85 < scores[2000]

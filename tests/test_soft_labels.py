@@ -13,8 +13,8 @@ import pyarrow as pa
 import pytest
 from pyarrow import parquet
 
-from capemix.api import labeled_rows, release_of, synthesize
-from capemix.data import LabeledRows, draft_table, load_file
+from capemix.api import release_of, synthesize
+from capemix.data import LabeledRows, draft_table, open_data
 from capemix.data.rows import pixel_names
 from capemix.data.schema import Category, Number, Table
 from capemix.errors import InputError
@@ -24,6 +24,7 @@ from capemix.prepare.steps import PublicMap
 from capemix.randomness.source import SeededSource
 from capemix.release import Release, read_release
 from conftest import Capemix
+from world import labeled_rows
 
 CLASSES = ("a.b", "a")  # a name that starts like the other's, and a dot, as nested columns have
 
@@ -96,9 +97,10 @@ def test_a_release_without_them_says_nothing_of_them(tmp_path: Path) -> None:
 
 def test_soft_labels_are_no_features(tmp_path: Path) -> None:
     folder = soft(some_release(image_shape=(2, 2))).save(tmp_path / "release")
-    assert load_file(folder / "synthetic.parquet", "label").rows.feature_names == tuple("pqrs")
-    assert load_file(folder / "synthetic.npz").rows.width == 4
-    drafted = draft_table(folder / "synthetic.parquet", "label")
+    table = open_data(folder / "synthetic.parquet", "label").train
+    assert table.feature_names == tuple("pqrs")
+    assert open_data(folder / "synthetic.npz").train.width == 4
+    drafted = draft_table(folder / "synthetic.parquet", "label").table
     assert [column.name for column in drafted.columns] == list("pqrs")
 
 

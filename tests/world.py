@@ -7,7 +7,7 @@ import hashlib
 import json
 import shutil
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -15,7 +15,8 @@ from typing import Any
 import numpy as np
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from capemix.data import LabeledRows
+from capemix.data import LabeledRows, UnlistedRows, check_classes
+from capemix.data.arrays import cells_of_arrays
 from capemix.errors import InputError
 from capemix.pipeline import SiteShare, SourceDraws, prepare_site, site_share
 from capemix.plan import Plan, make_plan
@@ -70,6 +71,12 @@ def counting_plan(
     asked["samples"] = samples
     noise = 0.0 if masks == "ring" else 0.01
     return make_plan(**asked, clip=100.0, masks=masks, peers=peers, noise=noise)
+
+
+def labeled_rows(X: Any, y: Any, classes: Sequence[str | int] | None = None) -> LabeledRows:
+    """Arrays as rows of these classes; where there are none, with their labels as they come."""
+    rows = UnlistedRows.of(cells_of_arrays(X, y), "label")
+    return rows.as_they_come() if classes is None else rows.listed(check_classes(classes))
 
 
 def one_row(site: int) -> LabeledRows:

@@ -19,7 +19,9 @@ LABEL = "label"
 def cells_of_arrays(X: npt.ArrayLike, y: npt.ArrayLike) -> Cells:
     """Rows by columns beside one label a row."""
     try:
-        features, labels = np.asarray(X), np.asarray(y)
+        features, labels = np.asarray(X), _array(y)
+        if features.dtype.kind in "US":
+            features = _array(X)
     except ValueError:
         raise InputError("X", "must have rows of one length", fix="give a 2-d array") from None
     if features.ndim != 2:
@@ -32,11 +34,11 @@ def cells_of_arrays(X: npt.ArrayLike, y: npt.ArrayLike) -> Cells:
 def cells_of_columns(columns: Any, names: Sequence[str], label: str, y: npt.ArrayLike) -> Cells:
     """The named columns of anything that gives a column by its name, a DataFrame or a dict, beside
     one label a row."""
-    labels = np.asarray(y, dtype=object)
+    labels = _array(y)
     found: dict[str, Any] = {}
     for name in names:
         try:
-            cells = np.asarray(columns[name], dtype=object)
+            cells = _array(columns[name])
         except (KeyError, IndexError, TypeError):
             raise InputError(
                 "X", "lacks a column of the schema", value=name, fix="give it, or undeclare it"
@@ -50,3 +52,8 @@ def cells_of_columns(columns: Any, names: Sequence[str], label: str, y: npt.Arra
             )
         found[name] = cells
     return Cells(len(labels), found | {label: labels}, label)
+
+
+def _array(cells: Any) -> npt.NDArray[Any]:
+    """What is no array yet becomes one without a common type, so that a cell stays what it is."""
+    return cells if isinstance(cells, np.ndarray) else np.asarray(cells, dtype=object)

@@ -25,8 +25,8 @@ Codes = npt.NDArray[np.int64]
 Features = npt.NDArray[np.uint8] | npt.NDArray[np.float64]
 
 LARGEST_WHOLE: Final = (1 << 53) - 1
-"""Whole numbers up to here are told apart in every kind of file. Larger ones have no word: where a
-file keeps a column as doubles, they are no longer what they were."""
+"""Whole numbers up to here fit every kind of file: each is a double, and no other one rounds to
+it. A larger one is no word, since a file's writer may round it."""
 
 MISSING_WORDS: Final = frozenset(
     ("", "NA", "N/A", "NaN", "nan", "NaT", "<NA>", "null", "NULL", "None", "?")
@@ -35,9 +35,10 @@ MISSING_WORDS: Final = frozenset(
 
 _NUMBER: Final = r"^[+-]?([0-9]+(\.[0-9]*)?|\.[0-9]+)([eE][+-]?[0-9]+)?$"
 _WHOLE: Final = re.compile(r"(-?)(0|[1-9][0-9]*)(\.0*)?")
-_MIDNIGHT: Final = re.compile(r"([0-9]{4,}-[0-9]{2}-[0-9]{2})[ T]00:00:00(\.0*)?")
+_FRACTION: Final = re.compile(r"-?(0|[1-9][0-9]*)\.[0-9]+")
 _MOMENT: Final = re.compile(
     r"([0-9]{4,}-[0-9]{2}-[0-9]{2})[ T]([0-9]{2}:[0-9]{2}:[0-9]{2})(\.[0-9]*)?"
+    r"(Z|[+-][0-9]{2}:[0-9]{2})?"
 )
 _IS_NUMBER: Final = re.compile(_NUMBER)
 _MOST_DIGITS: Final = 17
@@ -56,6 +57,8 @@ def number(cell: object) -> float:
         return _text_number(_text(cell).strip())
     if isinstance(cell, (complex, np.complexfloating)):
         cell = cell.real if cell.imag == 0 else None
+    if isinstance(cell, np.timedelta64):  # of numpy an integer, in a unit of the whole column's
+        return math.nan
     if isinstance(cell, (bool, int, float, Decimal, np.bool_, np.integer, np.floating)):
         try:
             value = float(cell)
@@ -72,15 +75,20 @@ def spelled(cell: object) -> str | None:
         return str(bool(cell))
     if isinstance(cell, (complex, np.complexfloating)):
         cell = cell.real if cell.imag == 0 else None
+    if isinstance(cell, np.timedelta64):
+        return None
     if isinstance(cell, (int, np.integer)):
         return _spelled_whole(int(cell))
     if isinstance(cell, (float, np.floating, Decimal)):
         value = number(cell)
         return None if math.isnan(value) else _spelled_float(value)
-    if isinstance(cell, (datetime.date, datetime.time, datetime.timedelta)):
+    if isinstance(cell, (datetime.date, datetime.time)):
         return None if cell != cell else _spelled_text(str(cell))
-    if isinstance(cell, (np.datetime64, np.timedelta64)):
-        return None if np.isnat(cell) else _spelled_text(str(cell))
+    if isinstance(cell, np.datetime64):
+        coarse = np.datetime_data(cell)[0] in ("Y", "M", "W", "D", "h", "m")
+        return (
+            None if np.isnat(cell) else _spelled_text(str(cell.astype("M8[s]") if coarse else cell))
+        )
     return _spelled_text(_text(cell)) if isinstance(cell, (str, bytes)) else None
 
 
@@ -116,13 +124,23 @@ def _spelled_text(text: str) -> str | None:
     if whole := _WHOLE.fullmatch(text):
         sign, digits, _ = whole.groups()
         return _spelled_whole(int(sign + digits)) if len(digits) < _MOST_DIGITS else None
+    if _FRACTION.fullmatch(text):
+        text = text.rstrip("0")
+        if Decimal(repr(float(text))) == Decimal(text):
+            return _spelled_float(float(text))
     if _IS_NUMBER.match(text) and repr(float(text)) == text:
         return _spelled_float(float(text))
-    if midnight := _MIDNIGHT.fullmatch(text):
-        return midnight[1]
     if moment := _MOMENT.fullmatch(text):
-        return f"{moment[1]} {moment[2]}{(moment[3] or '').rstrip('0').rstrip('.')}"
+        return _spelled_moment(*moment.groups())
     return text
+
+
+def _spelled_moment(date: str, time: str, fraction: str | None, zone: str | None) -> str:
+    """A writer adds times and fractions to all of a column's dates because of one."""
+    part = (fraction or "").rstrip("0").rstrip(".")
+    if zone is None and not part and time == "00:00:00":
+        return date
+    return f"{date} {time}{part}{'+00:00' if zone == 'Z' else zone or ''}"
 
 
 # -- a declared list -------------------------------------------------------------------------------
@@ -198,7 +216,7 @@ def numbers_of(cells: Any) -> Real:
             found = cells.astype(np.float64)
         found[~np.isfinite(found)] = np.nan
         return found
-    if kind in "USOc":
+    if kind in "USOTc":
         flat = [number(cell) for cell in _items(cells.reshape(-1))]
         return np.array(flat, dtype=np.float64).reshape(cells.shape)
     return np.full(cells.shape, np.nan)
@@ -207,7 +225,7 @@ def numbers_of(cells: Any) -> Real:
 def _items(cells: npt.NDArray[Any]) -> Sequence[object]:
     try:
         return list(cells.tolist())
-    except ValueError:  # text with numbers that are no characters
+    except (ValueError, SystemError):  # text with numbers that are no characters
         return [_item(cells, at) for at in range(len(cells))]
 
 

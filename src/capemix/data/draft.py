@@ -25,6 +25,9 @@ MARGIN: Final = 0.05
 _MOST_DISTINCT: Final = 0.5
 """Text with more distinct values than this part of its cells is taken for names or identifiers."""
 
+_LARGEST: Final = 1e300
+"""Numbers that a range is drafted for."""
+
 _FEW: Final = 20
 """Distinct values that any text column may have."""
 
@@ -88,6 +91,8 @@ def _column(name: str, cells: Cells, outwards: bool) -> Column | str:
     if not present:
         return "it has no values"
     if len(known) == held and not set(present) <= {"True", "False"}:
+        if np.abs(known).max() > _LARGEST:
+            return "its numbers are too large for a range around them"
         return _range(name, known, outwards)
     if len(present) > MAX_CLASSES or (len(present) > _FEW and len(present) > _MOST_DISTINCT * held):
         return f"{len(present)} distinct texts look like names or identifiers"
@@ -111,7 +116,8 @@ def _range(name: str, values: Real, outwards: bool) -> Number:
 def outward(low: float, high: float) -> tuple[float, float]:
     """A range of round numbers around this one, by a margin at either end: neither end is a value
     of a record. Values that are never negative keep 0 as their low end."""
-    width = high - low or abs(high) or 1.0
+    # A margin that doubles of this size can show.
+    width = max((high - low) or abs(high) or 1.0, max(-low, high) * 2.0**-40, 1e-300)
     step = 10.0 ** math.floor(math.log10(width))
     ends = (low - MARGIN * width, high + MARGIN * width)
     # Divided by a whole power of ten, so that 0.3 is written 0.3.

@@ -247,6 +247,7 @@ def _parsed(names: Sequence[str], text: bytes) -> pa.Table:
         text.decode()
     except UnicodeDecodeError:
         text = text.decode("utf-8", "replace").encode()
+    text = b"\n" + text  # or Arrow would take a mark of byte order off the first line's first cell
     numbered = [str(at) for at in range(len(names))]
     return arrow_csv.read_csv(
         io.BytesIO(text),
