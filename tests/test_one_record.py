@@ -10,49 +10,59 @@ from __future__ import annotations
 
 import contextlib
 import json
-import math
 import queue
 import shutil
 import sys
+import tempfile
 import threading
+import warnings
 from collections.abc import Callable, Iterator
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pandas as pd
 import pytest
 
-import one_record as harness
 from capemix import agent as agent_module
 from capemix.agent import Agent, Holdings, ask, load_identity, new_identity
 from capemix.api import Synthesizer
 from capemix.cli import main
 from capemix.cli import site as site_module
 from capemix.data import READERS, LabeledRows, Table
+from capemix.data.arrays import cells_of_columns
+from capemix.data.rows import pixel_names
 from capemix.engines.flower.files import plan_text
-from capemix.guarantee import Status
 from capemix.ledger import Ledger
 from capemix.moments import release_moments
-from capemix.plan import make_moments_plan, make_plan
+from capemix.pipeline import share_dtype
+from capemix.plan import Asked, Plan, make_moments_plan, make_plan
 from capemix.plan.images import Images
+from capemix.prepare.moments import SummedRows
 from capemix.prepare.steps import PublicMap
 from capemix.protocol import wire
 from capemix.protocol.agreement import public_bytes
 from capemix.protocol.chunks import LEAST_CHUNK
 from capemix.protocol.coordinator import Run
 from capemix.protocol.part import Part
+from capemix.protocol.policy import Policy
 from capemix.protocol.roster import Member, Roster
 from capemix.synthesizers.names import SynthesizerName
+from capemix.synthesizers.tables import map_of
 from conftest import Capemix
 from one_record import (
+    COLUMNS,
+    SCHEMA,
     SETTINGS,
+    SHAPE,
     USUAL,
     WRITERS,
     Odd,
     Seen,
     Setting,
+    cells_of,
     compare,
     everywhere,
     folder_bytes,
@@ -182,3 +192,321 @@ def test_a_record_of_no_site_and_of_another_changes_only_its_own_part(curator: C
             for value in ("west", "", 3, None, "South", "south"):
                 curator.check(".csv", setting, Odd("a place", {**USUAL, "place": value}))
                 curator.check(".parquet", setting, Odd("a place", {**USUAL, "place": value}))
+
+
+# -- one curator, from Python ----------------------------------------------------------------------
+
+FEATURES = ["a", "b"]
+
+
+def column(rows: list[Any], name: str) -> list[Any]:
+    return [cells_of(row, name) for row in rows]
+
+
+def as_frame(rows: list[Any]) -> pd.DataFrame:
+    return pd.DataFrame({name: column(rows, name) for name in COLUMNS})
+
+
+SHAPES: dict[str, Callable[[list[Any]], tuple[Any, Any]]] = {
+    "lists": lambda rows: (
+        [[cells_of(row, name) for name in FEATURES] for row in rows],
+        column(rows, "y"),
+    ),
+    "arrays": lambda rows: (
+        np.array([[cells_of(row, name) for name in FEATURES] for row in rows]),
+        np.array(column(rows, "y")),
+    ),
+    "a data frame": lambda rows: (as_frame(rows)[FEATURES], as_frame(rows)["y"]),
+}
+TABLES: dict[str, Callable[[list[Any]], tuple[Any, Any]]] = {
+    "columns": lambda rows: ({name: column(rows, name) for name in COLUMNS}, column(rows, "y")),
+    "a data frame": lambda rows: (as_frame(rows), as_frame(rows)["y"]),
+}
+
+
+def fitted(
+    folder: Path,
+    shape: Callable[[list[Any]], Any],
+    odd: Odd | None,
+    first: Seen | None,
+    **asked: Any,
+) -> Seen:
+    rows: list[Any] = records() if odd is None else odd.among(records())
+    with watched(first) as seen, warnings.catch_warnings():
+        warnings.simplefilter("error")
+        made = Synthesizer(32.0, test_seed=7, **asked)
+        made.fit(*shape(rows))
+        shutil.rmtree(folder, ignore_errors=True)
+        seen.said += [folder_bytes(made.release_.save(folder)), made.classes_.tolist()]
+    return seen
+
+
+MIXING = {"mixture": 4, "samples": 20}
+FITTED: dict[str, tuple[dict[str, Callable[[list[Any]], Any]], dict[str, Any]]] = {
+    "mixing, listed": (SHAPES, MIXING | {"classes": [0, 1]}),
+    "mixing, with a range": (SHAPES, MIXING | {"classes": [0, 1], "public_range": (-4, 4)}),
+    "mixing, not listed": (SHAPES, MIXING),
+    "moments, listed": (SHAPES, {"method": "moments", "classes": [0, 1]}),
+    "moments, by a schema": (TABLES, {"method": "moments", "schema": Table.from_json(SCHEMA)}),
+    "one by one": (SHAPES, {"method": "local-perturbation", "classes": [0, 1]}),
+}
+
+
+def test_every_way_to_give_python_rows_is_covered() -> None:
+    known = {"mixing", "moments", "moments+teacher", "dp-mix", "local-perturbation"}
+    assert known | {"random-projection"} == set(SynthesizerName)
+
+
+@pytest.mark.parametrize("way", FITTED)
+def test_any_record_in_memory_changes_only_its_own_part(tmp_path: Path, way: str) -> None:
+    shapes, asked = FITTED[way]
+    odds = odd_records() if way == "mixing, with a range" else everywhere() * 2
+    for turn, shape in enumerate(shapes.values()):
+        instead = ORDINARY if way == "one by one" else None
+        without = fitted(tmp_path / "out", shape, instead, None, **asked)
+        for odd in odds[turn::3]:
+            compare(without, fitted(tmp_path / "out", shape, odd, without, **asked))
+
+
+# -- a site's agent --------------------------------------------------------------------------------
+
+SITES = 3
+NUMBER = (1).to_bytes(16, "big")
+
+
+@pytest.fixture(scope="module")
+def members(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The members' keys, their roster and a policy, as files."""
+    folder = tmp_path_factory.mktemp("members")
+    names = ["coordinator", *(f"site{site}" for site in range(SITES))]
+    found = [
+        Member(name, public_bytes(load_identity(new_identity(name, folder)[0]))) for name in names
+    ]
+    (folder / "roster.json").write_text(json.dumps(Roster(found[0], tuple(found[1:])).as_json()))
+    policy = {
+        "max_epsilon": 9.0,
+        "total_epsilon": 20.0,
+        "least_sites": SITES,
+        "synthesizers": ["mixing", "moments", "moments+teacher"],
+    }
+    (folder / "policy.json").write_text(json.dumps(policy))
+    return folder
+
+
+ASKED: dict[str, Any] = {"classes": (0, 1), "scheme": "cape", "sites": SITES, "colluding": 1}
+NUMBERS = {"width": 2, "normalise": PublicMap.of_range(-4, 4)}
+PIXELS = {"width": 64, "normalise": PublicMap.of_range(0, 255)}
+CODED = Table.from_json(SCHEMA)
+
+
+@cache
+def proposed(kind: str) -> tuple[Asked, dict[str, Any]]:
+    """A plan, and the public schema beside it."""
+    if kind == "mixing":
+        mixed = {"class_sizes": (20, 20), "samples": 20, "mixture": 4}
+        plan: Asked = make_plan(**ASKED, **NUMBERS, **mixed).calibrate(8.0)
+        return plan, {"features": FEATURES, "label": "y", "image_shape": None}
+    if kind == "moments":
+        plan = make_moments_plan(**ASKED, **NUMBERS).calibrate(8.0)
+        return plan, {"features": FEATURES, "label": "y", "image_shape": None}
+    if kind == "moments by a schema":
+        plan = make_moments_plan(
+            **ASKED, width=CODED.width, normalise=map_of(CODED), table=CODED
+        ).calibrate(8.0)
+        return plan, CODED.no_rows().schema()
+    images = Images(SHAPE, teacher=True)
+    plan = make_moments_plan(**ASKED, **PIXELS, images=images).calibrate(8.0)
+    schema = {"features": list(pixel_names(SHAPE)), "label": "y", "image_shape": list(SHAPE)}
+    return plan, schema
+
+
+def test_every_federated_method_is_held_to_the_property() -> None:
+    from capemix.protocol.policy import _FEDERATED
+
+    kinds = {getattr(proposed(kind)[0], "synthesizer", SynthesizerName.MIXING) for kind in KINDS}
+    assert kinds == set(_FEDERATED)
+
+
+KINDS = ("mixing", "moments", "moments by a schema", "moments+teacher")
+
+
+@contextlib.contextmanager
+def serving(members: Path, folder: Path, data: Path, plan: Path | None) -> Iterator[Path]:
+    """`capemix site serve` for the first site, in a thread."""
+    place = folder / "socket"
+    words = [
+        "site", "serve", "--number", 0, "--identity", members / "site0.key",
+        "--roster", members / "roster.json", "--policy", members / "policy.json",
+        "--data", data, "--label", "y", "--lineage", "rows", "--new-lineage",
+        "--ledger", folder / "ledger.db", "--socket", place, "--test-seed", 7,
+        *(() if plan is None else ("--plan", plan)),
+    ]  # fmt: skip
+    started: queue.Queue[Any] = queue.Queue()
+    listen = agent_module.serve
+
+    def noted(*args: Any) -> Any:
+        server = listen(*args)
+        started.put(server)
+        return server
+
+    def run() -> None:
+        try:
+            main()
+        except SystemExit as stopped:
+            started.put(stopped)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(agent_module, "serve", noted)
+        patch.setattr(site_module.signal, "signal", lambda *_: None)  # for a main thread
+        patch.setattr(sys, "argv", ["capemix", *map(str, words)])
+        thread = threading.Thread(target=run, daemon=True)
+        thread.start()
+        server = started.get(timeout=60)
+        assert not isinstance(server, SystemExit), "the agent did not start"
+        yield place
+        threading.Thread(target=server.shutdown, daemon=True).start()  # it takes half a second
+
+
+class Relay:
+    """Carries a coordinator's messages to the served agent, and to two others that are plain."""
+
+    def __init__(self, members: Path, folder: Path, place: Path, others: list[LabeledRows]) -> None:
+        self._place, self._folder = place, folder
+        self.roster = Roster.from_json((members / "roster.json").read_text())
+        self.coordinator = load_identity(members / "coordinator.key")
+        policy = Policy.from_json((members / "policy.json").read_text())
+        self._agents = {
+            site: Agent(
+                Holdings(
+                    site,
+                    load_identity(members / f"site{site}.key"),
+                    self.roster,
+                    policy,
+                    rows,
+                    Ledger.open(folder / f"{site}.db").lineage("rows"),
+                    7,
+                )
+            )
+            for site, rows in enumerate(others, 1)
+        }
+        self.said: list[Any] = []
+        self.uploads: list[npt.NDArray[Any]] = []
+        """What the served site uploaded, a round each, masked."""
+        self._runs = 0
+
+    def carry(self, site: int, raw: bytes) -> bytes:
+        if site:
+            return self._agents[site].answer(raw)
+        reply = ask(self._place, raw)
+        message = wire.parse(reply)
+        if message.round == "upload":  # its digests are of what the record may change
+            self.said.append({k: v for k, v in message.body.items() if k != "chunks"})
+        else:
+            self.said.append(reply)
+        return reply
+
+    def sum_of(self, plan: Plan, schema: dict[str, Any], part: Part | None) -> Any:
+        self._runs += 1
+        spool = self._folder / f"spool{self._runs}"
+        spool.mkdir()
+        number, upload = self._runs.to_bytes(16, "big"), bytearray()
+        run = Run(
+            plan, schema, self.roster, self.coordinator, number, spool,
+            chunk_bytes=LEAST_CHUNK, part=part,
+        )  # fmt: skip
+        while run.round is not None:
+            for site, raw in list(run.requests()):
+                run.receive(site, self.carry(site, raw))
+            for site, index in list(run.wanted()):
+                asked = run.chunk_request(site, index)
+                chunk = self._agents[site].answer(asked) if site else ask(self._place, asked)
+                upload += b"" if site else chunk
+                run.receive_chunk(site, index, chunk)
+            run.close()
+        self.uploads.append(np.frombuffer(bytes(upload), dtype=share_dtype(plan)))
+        assert run.included == tuple(range(SITES)), run.lost
+        return run.release_sums()
+
+
+def federated(
+    members: Path, base: Path, kind: str, suffix: str, odd: Odd | None, first: Seen | None
+) -> tuple[Seen, list[npt.NDArray[Any]]]:
+    """A release of three sites, of which the first is served from a file with the odd record."""
+    plan, schema = proposed(kind)
+    folder = Path(tempfile.mkdtemp(dir=base))
+    rows = records() if odd is None else odd.among(records())
+    data, plan_file = folder / f"rows{suffix}", None
+    if kind == "moments+teacher":
+        write_images(rows, data)
+    else:
+        WRITERS[suffix](rows, ("a", "b", "y") if schema["features"] == FEATURES else COLUMNS, data)
+    if kind == "moments by a schema":
+        plan_file = folder / "plan.json"
+        plan_file.write_text(plan_text(plan, schema))
+    with watched(first) as seen, serving(members, folder, data, plan_file) as place:
+        relay = Relay(members, folder, place, [plain_rows(kind)] * 2)
+        if isinstance(plan, Plan):
+            relay.sum_of(plan, schema, None)
+        else:
+            release = release_moments(
+                plan,
+                plain_rows(kind),
+                lambda whole, name, asked: relay.sum_of(
+                    asked, schema, Part(bytes(16), whole, name)
+                ),
+                lambda chosen: chosen.guarantee(seeded=True),
+            )
+            seen.said += [release.features.tobytes(), release.plan.as_json()]
+    seen.said += relay.said
+    return seen, relay.uploads
+
+
+@cache
+def plain_rows(kind: str) -> LabeledRows:
+    rows = records(20)
+    labels = np.array([row["y"] for row in rows])
+    if kind == "moments by a schema":
+        frame = as_frame(list(rows))
+        return CODED.rows(cells_of_columns(frame, CODED.names, "y", frame["y"]))
+    features = np.array([[row["a"], row["b"]] for row in rows])
+    names: tuple[str, ...] = ("a", "b")
+    if kind == "moments+teacher":
+        features, names = np.random.default_rng(2).uniform(0, 255, (20, 64)), pixel_names(SHAPE)
+    shape = SHAPE if kind == "moments+teacher" else None
+    return LabeledRows(features, labels, (0, 1), names, "y", shape)
+
+
+OF_AGENTS: dict[str, dict[str, list[Odd]]] = {
+    "mixing": {
+        ".csv": [*everywhere()[::2], *odd_lines()[::8]],
+        ".parquet": [*everywhere()[1::2], *odd_records()[::9]],
+    },
+    "moments": {".csv": everywhere()[::6]},
+    "moments by a schema": {".parquet": everywhere()[1::6]},
+    "moments+teacher": {".npz": everywhere()[:1]},
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_any_record_of_a_served_site_changes_only_its_own_part(
+    members: Path, tmp_path: Path, kind: str
+) -> None:
+    for suffix, odds in OF_AGENTS[kind].items():
+        without, uploads = federated(members, tmp_path, kind, suffix, None, None)
+        for odd in odds:
+            seen, uploaded = federated(members, tmp_path, kind, suffix, odd, without)
+            compare(without, seen)
+            compare_uploads(without, uploads, seen, uploaded)
+
+
+def compare_uploads(
+    without: Seen, before: list[npt.NDArray[Any]], seen: Seen, after: list[npt.NDArray[Any]]
+) -> None:
+    """Where every record takes part, an upload differs by what its site prepared, in the ring: the
+    noise and the masks are the same."""
+    assert [each.shape for each in before] == [each.shape for each in after]
+    for at, (old, new) in enumerate(zip(before, after, strict=True)):
+        (_, had), (_, has) = without.prepared[SITES * at], seen.prepared[SITES * at]
+        if isinstance(had, SummedRows) and isinstance(has, SummedRows):
+            moved = (has.sums - had.sums).reshape(-1).astype(old.dtype)
+            assert (new - old == moved).all(), "an upload has changed by something else"
