@@ -3,10 +3,10 @@
 A law of losses L, in nats, has δ(ε) = E[(1 - e^{ε-L})₊]. The laws here are upper bounds: their
 δ(ε) is at least the true one at every ε, hence so is that of their sums (Zhu, Dong, Wang 2022).
 
-*Tilting.* An FFT errs in proportion to the whole law, 10⁻¹³ or so of it, and a δ below that is lost
-in it. So each mass is first multiplied by e^{θL}/Z, where Z = E[e^{θL}], which moves the bulk of the
-law to the losses that decide δ; the sum is composed, and then multiplied by Z^T e^{-θL}. An error of
-ρ in the tilted sum, in l1 norm, is an error in δ(ε) of at most
+*Tilting.* An FFT errs in proportion to the whole law, by 10⁻¹³ or so of it, and a δ below that is
+lost in it. So each mass is first multiplied by e^{θL}/Z, where Z = E[e^{θL}]: that moves the bulk
+of the law to the losses that decide δ. What is composed is multiplied by Z^T e^{-θL} in the end.
+An error of ρ in the tilted sum, in l1 norm, is an error in δ(ε) of at most
     ρ Z^T max_{L>ε} (1 - e^{ε-L}) e^{-θL} = ρ Z^T e^{-θε} θ^θ / (1+θ)^{1+θ},
 that is ρ times the Rényi bound on δ(ε) of order 1+θ (Canonne, Kamath, Steinke 2020, Prop. 12).
 
@@ -57,7 +57,9 @@ class Losses:
 
     @property
     def values(self) -> Real:
-        return np.arange(self.first, self.first + len(self.masses)) * self.interval
+        return (
+            np.arange(self.first, self.first + len(self.masses), dtype=np.float64) * self.interval
+        )
 
 
 @dataclass(frozen=True, eq=False)
@@ -112,10 +114,10 @@ def rounding(length: int, draws: int) -> float:
 
     A draw v has |v|₁ <= 1, so |v|₂ <= 1, its transform f is in the unit disc and |f|₂ <= √n. The
     computed f is off by E√n, and moving it into the disc moves it no further from the exact one.
-    There x -> x^T multiplies no distance by more than T; each product of two complex numbers is off
-    by √2γ₂ < 3u of itself (Higham 2002, Lemma 3.5), and T draws take T-1 of them in effect; 8u leave
-    room for the disc and for the product of two groups. The inverse FFT divides by √n and adds E.
-    So the sum is off by (draws + 2)(E + 8u) in l2 norm, and by √n times that in l1 norm.
+    There x -> x^T multiplies no distance by more than T. Each product of two complex numbers is off
+    by √2γ₂ < 3u of itself (Higham 2002, Lemma 3.5), and T draws take T-1 of them in effect; 8u
+    leave room for the disc and for the product of two groups. The inverse FFT divides by √n and
+    adds E. So the sum is off by (draws + 2)(E + 8u) in l2 norm, and by √n times that in l1 norm.
     """
     stages = math.log2(length)
     gamma = 4 * UNIT / (1 - 4 * UNIT)
@@ -158,9 +160,7 @@ def _tails(epsilon: Real, probability: float, noise: float, kind: str) -> tuple[
         spread = np.logaddexp(log_ratio, np.logaddexp(0.0, 2 * log_ratio) / 2)
         x = noise**2 * np.sign(epsilon) * (half + spread)
         upper = (1 - probability) * ndtr(-x / noise) + probability * ndtr((1 - x) / noise)
-        lower = np.logaddexp(
-            missed + log_ndtr(-x / noise), taken + log_ndtr((-1 - x) / noise)
-        )
+        lower = np.logaddexp(missed + log_ndtr(-x / noise), taken + log_ndtr((-1 - x) / noise))
     elif kind == "REMOVE":
         x = np.where(epsilon > missed, _threshold(epsilon, probability, noise), -np.inf)
         upper = (1 - probability) * ndtr(-x / noise) + probability * ndtr((1 - x) / noise)
