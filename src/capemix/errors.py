@@ -30,3 +30,7 @@ class InputError(CapemixError, ValueError):
 
 class BudgetError(InputError):
     """A release that a lineage's budget cannot pay for."""
+
+
+class ForkError(CapemixError, RuntimeError):
+    """A secret that is asked for in another process than it was made in."""

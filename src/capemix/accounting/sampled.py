@@ -15,14 +15,15 @@ and the guarantee is the Rényi one; `epsilon_pld` speaks of the continuous Gaus
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import lru_cache
 from itertools import combinations, permutations
 
 import numpy as np
 from numpy.typing import NDArray
 
-from capemix.accounting.gaussian import gaussian_epsilon
+from capemix.accounting.gaussian import gaussian_delta, gaussian_epsilon
+from capemix.accounting.losses import Losses, best_tilt, compose, one_draw
 from capemix.accounting.theorem1 import binomial_rdp, without_replacement_rdp
 from capemix.errors import InputError
 from capemix.queries import Participation, Relation, Selection
@@ -235,27 +236,45 @@ def _moves(groups: Sequence[Participation], relation: Relation) -> set[Moves]:
     return within | {((left, "REMOVE"), (joined, "ADD")) for left, joined in pairs}
 
 
+def _parts(
+    moves: Moves, noise_multiplier: float, delta: float, interval: float
+) -> list[tuple[Losses, int]]:
+    """Each move's losses, and how many times they are drawn; a 10⁻⁶th of δ may be infinite."""
+    draws = sum(group.draws for group, _ in moves)
+    log_tail = min(-50.0, math.log(delta) - math.log(draws) - 14)
+    return [
+        (one_draw(group.probability, noise_multiplier, kind, interval, log_tail), group.draws)
+        for group, kind in moves
+    ]
+
+
 @lru_cache(maxsize=256)
 def _loss_epsilon(moves: Moves, noise_multiplier: float, delta: float, interval: float) -> float:
-    """An upper estimate of ε for these moves together, from losses on a grid of this interval."""
-    from dp_accounting.pld import pld_pmf
-    from dp_accounting.pld.privacy_loss_mechanism import AdjacencyType, GaussianPrivacyLoss
+    """An upper bound on ε for these moves together, from losses on a grid of this interval."""
+    parts = _parts(moves, noise_multiplier, delta, interval)
+    return compose(parts, best_tilt(parts, delta=delta)).epsilon(delta)
 
-    total = None
-    for group, kind in moves:
-        loss = GaussianPrivacyLoss(
-            noise_multiplier,
-            sampling_prob=group.probability,
-            adjacency_type=AdjacencyType[kind],
-        )
-        bounds = loss.connect_dots_bounds()
-        low = math.floor(bounds.epsilon_lower / interval)
-        high = math.ceil(bounds.epsilon_upper / interval)
-        deltas = loss.get_delta_for_epsilon(np.arange(low, high + 1) * interval)
-        one = pld_pmf.create_pmf_pessimistic_connect_dots_fixed_gap(interval, low, high, deltas)
-        all_draws = one.self_compose(group.draws)
-        total = all_draws if total is None else pld_pmf.compose_pmfs(total, all_draws, 1e-15)
-    return 0.0 if total is None else float(total.get_epsilon_for_delta(delta))
+
+@lru_cache(maxsize=256)
+def _loss_delta(moves: Moves, noise_multiplier: float, epsilon: float, interval: float) -> float:
+    """The same on δ. What may be infinite is a part of δ, which is found first on a guess."""
+    guess = 1e-30
+    for _ in range(2):
+        parts = _parts(moves, noise_multiplier, max(guess, 1e-290), interval)
+        guess = compose(parts, best_tilt(parts, epsilon=epsilon)).delta(epsilon)
+    return guess
+
+
+def _refined(bound: Callable[[float], float], noise_multiplier: float) -> float:
+    """What a bound comes to as the grid's interval is halved, until it moves by less than 0.1%."""
+    interval = 3.2e-2 * max(1.0, 0.1 / noise_multiplier**2)
+    before = after = math.inf
+    while before == math.inf or (interval > 1e-6 and before - after > 1e-3 * after):
+        interval /= 2
+        before, after = after, bound(interval)
+        if after == math.inf:
+            break
+    return after
 
 
 def epsilon_pld(
@@ -266,11 +285,12 @@ def epsilon_pld(
 ) -> float | None:
     """The ε of all draws under the *continuous* Gaussian, from its privacy loss distribution.
 
-    An upper estimate (Doroshenko et al. 2022, "Connect the Dots"), refined until it moves by
-    less than 0.1%. The dominating pairs are (1-q)N(0)+qN(1) against N(0), both ways, and for a
-    replacement (1-q)N(0)+qN(1) against (1-q)N(0)+qN(-1): the worst of all moves by Price's
-    theorem, as in `poisson_replace_rdp`, for every f-divergence. None for fixed-size selection,
-    for which no such pair is known. It does not bound the discrete Gaussian.
+    An upper bound, its rounding included (`losses`), refined until it moves by less than 0.1%; or
+    the Rényi bound where that is smaller or rounding leaves nothing else. The dominating pairs are
+    (1-q)N(0)+qN(1) against N(0), both ways, and for a replacement (1-q)N(0)+qN(1) against
+    (1-q)N(0)+qN(-1): the worst of all moves by Price's theorem, as in `poisson_replace_rdp`, for
+    every f-divergence. None for fixed-size selection, for which no such pair is known. It does not
+    bound the discrete Gaussian.
     """
     if any(group.selection is Selection.FIXED for group in participation):
         return None
@@ -280,25 +300,47 @@ def epsilon_pld(
     if noise_multiplier == 0:
         return math.inf
     if all(group.selected >= group.among for group in groups):
-        # No draw is left to chance: one Gaussian, moved by as much as a record can, once a draw.
-        # A replacement moves it furthest within a group, from one end to the other.
-        ends = 2.0 if relation is Relation.REPLACE_ONE else 1.0
-        moved = ends * math.sqrt(max(group.draws for group in groups))
-        return gaussian_epsilon(noise_multiplier / moved, delta)
-    interval = 3.2e-2 * max(1.0, 0.1 / noise_multiplier**2)
-    before = after = math.inf
-    while before == math.inf or (interval > 1e-6 and before - after > 1e-3 * after):
-        interval /= 2
-        before, after = (
-            after,
-            max(
-                _loss_epsilon(moves, noise_multiplier, delta, interval)
-                for moves in _moves(groups, relation)
-            ),
-        )
-        if after == math.inf:
-            break
-    return after
+        return gaussian_epsilon(noise_multiplier / _moved(groups, relation), delta)
+    found = _refined(
+        lambda interval: max(
+            _loss_epsilon(moves, noise_multiplier, delta, interval)
+            for moves in _moves(groups, relation)
+        ),
+        noise_multiplier,
+    )
+    return min(found, epsilon_rdp(groups, noise_multiplier, delta, relation))
+
+
+def delta_pld(
+    participation: Sequence[Participation],
+    noise_multiplier: float,
+    epsilon: float,
+    relation: Relation,
+) -> float | None:
+    """The δ of all draws at this ε, bounded as in `epsilon_pld`; None where that is."""
+    if any(group.selection is Selection.FIXED for group in participation):
+        return None
+    groups = [group for group in participation if group.draws and group.selected]
+    if not groups:
+        return 0.0
+    if noise_multiplier == 0:
+        return 1.0
+    if all(group.selected >= group.among for group in groups):
+        return gaussian_delta(epsilon, noise_multiplier / _moved(groups, relation))
+    return _refined(
+        lambda interval: max(
+            _loss_delta(moves, noise_multiplier, epsilon, interval)
+            for moves in _moves(groups, relation)
+        ),
+        noise_multiplier,
+    )
+
+
+def _moved(groups: Sequence[Participation], relation: Relation) -> float:
+    """How far a record moves the one Gaussian that it is when no draw is left to chance: once a
+    draw, and a replacement furthest within a group, from one end to the other."""
+    ends = 2.0 if relation is Relation.REPLACE_ONE else 1.0
+    return ends * math.sqrt(max(group.draws for group in groups))
 
 
 def lattice_sum_epsilon(site_sigma: float, summands: int, coordinates: int) -> float:

@@ -46,7 +46,7 @@ from capemix.protocol.wire import (
     sites_of,
 )
 from capemix.queries import Selection
-from capemix.randomness.source import SeededSource, Source, erase
+from capemix.randomness.source import Process, SeededSource, Source, erase
 from capemix.zerosum.masks import SiteKeys
 
 SEALED_BYTES: Final = 2 * shamir.SHARE_BYTES + 16
@@ -78,6 +78,7 @@ class Site:
             raise InputError(
                 "identity", "is not the roster's for this site", value=number, fix="use its own key"
             )
+        self._born = Process.current()
         self._number = number
         self._identity = identity
         self._roster = roster
@@ -95,7 +96,12 @@ class Site:
         self._held: dict[int, tuple[bytearray, bytearray]] = {}
 
     def answer(self, raw: bytes) -> bytes:
-        """The reply to the coordinator's request of the next round."""
+        """The reply to the coordinator's request of the next round.
+
+        Refused after a fork: two copies of a site could be told of different sets of sites, and
+        reveal both secrets of one.
+        """
+        self._born.check("this site's part in the run")
         if self._broken or self._answered == len(ROUNDS):
             raise ProtocolError("this site has left the run")
         self._broken = True  # until the reply is made: a failed round is never tried again

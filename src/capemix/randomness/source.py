@@ -5,6 +5,9 @@ HMAC-SHA-256, and a label can be taken once only, so no AES key is ever used for
 
 Keys are held in bytearrays and overwritten when they have served (`erase`). What Python does not
 allow is in docs/security.md.
+
+A fork copies every key, and both processes would draw the same noise: the difference of two
+releases would have none. So a source or stream works only in the process that made it (`Process`).
 """
 
 from __future__ import annotations
@@ -12,11 +15,14 @@ from __future__ import annotations
 import hashlib
 import hmac
 import os
+from dataclasses import dataclass
 from typing import Any, ClassVar, Final, Self
 
 import numpy as np
 import numpy.typing as npt
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
+
+from capemix.errors import ForkError
 
 KEY_BYTES: Final = 32
 _ZEROS: Final = bytes(1 << 21)
@@ -24,6 +30,44 @@ _ZEROS: Final = bytes(1 << 21)
 Label = str | int
 Key = bytes | bytearray
 Words64 = npt.NDArray[np.uint64]
+
+
+class _Forks:
+    """How many forks lie between this process and the first that imported this module."""
+
+    count = 0
+
+    @classmethod
+    def add(cls) -> None:
+        cls.count += 1
+
+
+os.register_at_fork(after_in_child=_Forks.add)
+
+
+@dataclass(frozen=True, slots=True)
+class Process:
+    """The process that a secret was made in.
+
+    Told by the number of forks before it, which no descendant shares but which a library's own fork
+    does not count, and by the process id, which such a fork changes but which may be given again.
+    """
+
+    forks: int
+    number: int
+
+    @classmethod
+    def current(cls) -> Process:
+        return cls(_Forks.count, os.getpid())
+
+    def check(self, what: str) -> None:
+        """Refuse to go on in a process that was forked since."""
+        if self.forks != _Forks.count or self.number != os.getpid():
+            raise ForkError(
+                f"{what} was made before this process was forked (in process {self.number}, this"
+                f" is {os.getpid()}), and both would draw the same numbers; make a new one in each"
+                " process."
+            )
 
 
 def erase(*keys: bytearray) -> None:
@@ -52,15 +96,17 @@ class ByteStream:
     only. The key is overwritten when the stream goes.
     """
 
-    __slots__ = ("_encryptor", "_key", "_ties")
+    __slots__ = ("_born", "_encryptor", "_key", "_ties")
 
     def __init__(self, key: Key) -> None:
+        self._born = Process.current()
         self._key = bytearray(key)
         self._ties: ByteStream | None = None
         self._encryptor = Cipher(algorithms.AES(self._key), modes.CTR(bytes(16))).encryptor()
 
     def fill(self, out: npt.NDArray[Any]) -> None:
         """Overwrite ``out`` (C-contiguous) with the next bytes of the stream."""
+        self._born.check("this stream of random bytes")
         target = memoryview(out.data).cast("B")
         zeros = memoryview(_ZEROS)
         for start in range(0, len(target), len(_ZEROS)):
@@ -76,6 +122,7 @@ class ByteStream:
 
     def tie_words(self, count: int) -> Words64:
         """Further bits for comparisons that the first ones left open (see `tables`)."""
+        self._born.check("this stream of random bytes")
         if self._ties is None:
             further = derive_key(self._key, "ties")
             self._ties = ByteStream(further)
@@ -92,7 +139,8 @@ class ByteStream:
 class _Source:
     """A key from which labelled children, streams and keys are drawn, each label once."""
 
-    __slots__ = ("_key", "_taken")
+    __slots__ = ("_born", "_key", "_taken")
+    _born: Process
     _key: bytearray
     _taken: set[tuple[Label, ...]]
     _final: ClassVar[bool] = False
@@ -104,6 +152,7 @@ class _Source:
         cls._final = True
 
     def _take(self, label: tuple[Label, ...]) -> bytearray:
+        self._born.check("this source of randomness")
         if not any(self._key):
             raise RuntimeError("this source was erased: nothing can be drawn from it any more")
         if label in self._taken:
@@ -114,9 +163,13 @@ class _Source:
     @classmethod
     def _of_key(cls, key: Key) -> Self:
         source = object.__new__(cls)
-        source._key = bytearray(key)
-        source._taken = set()
+        source._hold(key)
         return source
+
+    def _hold(self, key: Key) -> None:
+        self._born = Process.current()
+        self._key = bytearray(key)
+        self._taken = set()
 
     def child(self, *label: Label) -> Self:
         """A source of the same kind for the part that ``label`` names."""
@@ -158,8 +211,7 @@ class SystemSource(_Source):
     __slots__ = ()
 
     def __init__(self) -> None:
-        self._key = bytearray(os.urandom(KEY_BYTES))
-        self._taken = set()
+        self._hold(os.urandom(KEY_BYTES))
 
 
 class SeededSource(_Source):
@@ -169,8 +221,7 @@ class SeededSource(_Source):
 
     def __init__(self, seed: int) -> None:
         text = b"capemix test seed|" + str(int(seed)).encode()
-        self._key = bytearray(hashlib.sha256(text).digest())
-        self._taken = set()
+        self._hold(hashlib.sha256(text).digest())
 
 
 Source = SystemSource | SeededSource

@@ -9,24 +9,26 @@ for bit; in Gaussian mode (CAPE as published) they cancel to rounding.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from capemix.randomness.gaussian import add_gaussian
-from capemix.randomness.source import ByteStream, Key, Label, Source, derive_key, erase
+from capemix.randomness.source import ByteStream, Key, Label, Process, Source, derive_key, erase
 from capemix.zerosum.graph import PeerGraph
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class SiteKeys:
-    """One site's mask keys: its own, and one for each peer."""
+    """One site's mask keys: its own, and one for each peer. They serve in one process: the same
+    masks on two uploads would bare the difference of what they hide."""
 
     site: int
     own: bytearray
     pair: Mapping[int, bytearray]
+    born: Process = field(default_factory=Process.current)
 
     def erase(self) -> None:
         """Once the masks are on, nobody at the site needs these."""
@@ -85,6 +87,7 @@ def add_masks(
     block: npt.NDArray[Any], keys: SiteKeys, masks: Masks, label: tuple[Label, ...]
 ) -> None:
     """Add to ``block`` the site's self mask and its side of every pair's noise."""
+    keys.born.check("this set of mask keys")
     masks.add_own(block, keys.own, ("own", *label), 1)
     for peer, key in keys.pair.items():
         masks.add_pair(block, key, ("pair", *label), 1 if keys.site < peer else -1)
