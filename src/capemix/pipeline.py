@@ -47,7 +47,9 @@ Progress = Callable[[int], None]
 class Draws(Protocol):
     """A site's randomness: which records take part, and its own noise."""
 
-    def select(self, block: Block, participation: Participation, population: int) -> Selected: ...
+    def select(
+        self, block: Block, participation: Participation, population: int
+    ) -> Iterable[Selected]: ...
 
     def add_noise(self, block: Block, out: Array) -> None: ...
 
@@ -60,7 +62,9 @@ class SourceDraws:
         self._deviation = plan.site_deviation
         self._law = plan.law
 
-    def select(self, block: Block, participation: Participation, population: int) -> Selected:
+    def select(
+        self, block: Block, participation: Participation, population: int
+    ) -> Iterable[Selected]:
         stream = self._source.stream("select", *block.label)
         return select(participation, population, block.stop - block.start, stream)
 
@@ -201,9 +205,10 @@ def site_share(
         if isinstance(rows, SummedRows):
             out[:] = rows.sums[block.start : block.stop]
         else:
-            participation = query.participation[block.group]
-            selected = draws.select(block, participation, len(rows.by_class[block.group]))
-            plan.mixing.add_block(rows, block.group, selected, out)
+            participation, out[:] = query.participation[block.group], 0
+            population = len(rows.by_class[block.group])
+            for selected in draws.select(block, participation, population):
+                plan.mixing.add_block(rows, block.group, selected, out)
         draws.add_noise(block, out)
         if keys is not None and masks is not None:
             add_masks(values[block.start : block.stop], keys, masks, block.label)
