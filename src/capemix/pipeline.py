@@ -8,9 +8,11 @@ Any engine drives these two; with the same seeds they give the same release, bit
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
-from typing import Any, Protocol
+import logging
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Final, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -38,6 +40,8 @@ from capemix.zerosum.masks import (
     remove_own_mask,
     remove_pair_noise,
 )
+
+_LOG: Final = logging.getLogger(__name__)
 
 Array = npt.NDArray[Any]
 Progress = Callable[[int], None]
@@ -149,6 +153,52 @@ def prepare_to_mix(plan: Plan, features: Array, labels: npt.NDArray[np.int64]) -
         lattice_norm_bound=plan.lattice_norm_bound,
         one_pool=plan.mixing.pool is Pool.ALL,
     )
+
+
+def prepare_records(plan: Plan, features: Array, labels: npt.NDArray[np.int64]) -> Prepared:
+    """As `prepare_site`, but what goes wrong with a record costs that record and no other: it adds
+    nothing, and the others add what they would without it. What a plan is wrong in is said at once,
+    whatever the records are and however many."""
+    none = features[:0], labels[:0]
+    prepare_site(plan, *none)
+    failed: Counter[str] = Counter()
+    parts = _parts_made_ready(plan, features, labels, failed)
+    made = _together(next(parts, None) or prepare_site(plan, *none), parts)
+    for name, count in failed.items():  # the error's own text may hold a value
+        _LOG.error("%d records could not be made ready (%s): they add nothing", count, name)
+    return made
+
+
+def _parts_made_ready(
+    plan: Plan, features: Array, labels: npt.NDArray[np.int64], failed: Counter[str]
+) -> Iterator[Prepared]:
+    """All at once; or if that fails by halves, down to the records that it fails for."""
+    try:
+        made = prepare_site(plan, features, labels)
+    except Exception as error:
+        if len(features) <= 1:
+            failed[type(error).__name__] += 1
+            return
+    else:
+        yield made
+        return
+    half = len(features) // 2
+    for part in (slice(half), slice(half, None)):
+        yield from _parts_made_ready(plan, features[part], labels[part], failed)
+
+
+def _together(first: Prepared, others: Iterable[Prepared]) -> Prepared:
+    """Some records of a site and the ones after them."""
+    if isinstance(first, SummedRows):
+        for other in others:
+            if isinstance(other, SummedRows):
+                np.add(first.sums, other.sums, out=first.sums)
+        return first
+    parts = [first, *(other for other in others if isinstance(other, PreparedRows))]
+    if len(parts) == 1:
+        return first
+    groups = zip(*(part.by_class for part in parts), strict=True)
+    return replace(first, by_class=tuple(np.concatenate(group) for group in groups))
 
 
 def check_site(plan: Plan, rows: Prepared) -> None:

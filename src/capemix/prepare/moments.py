@@ -226,7 +226,11 @@ def sum_contributions(
     lattice_norm_bound: int | None,
 ) -> SummedRows:
     """Everything that a site's records add, some records at a time: memory grows with the sums, and
-    with what a `Frame` keeps of each record. A label below 0 drops its record."""
+    not with the records beyond what is kept of them (`made_once`). A label that is no class's drops
+    its record."""
+    classes = asked.frame.classes
+    if len(labels) and labels.max() >= classes:
+        labels = np.where(labels < classes, labels, -1)
     dtype = np.float64 if lattice_norm_bound is None else np.int64
     sums = np.zeros((asked.groups, asked.width), dtype=dtype)
     if isinstance(asked, Head):
