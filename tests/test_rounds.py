@@ -14,9 +14,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from capemix import agent as agent_module
+from capemix import pipeline as pipeline_module
 from capemix.accounting.cost import together
-from capemix.agent import Agent, Holdings, load_identity, new_identity, prepared_or_none
+from capemix.agent import Agent, Holdings, load_identity, new_identity
 from capemix.data import LabeledRows, load_dataset, partition
 from capemix.engines.flower import exchange as exchange_module
 from capemix.engines.flower.app_folder import run_config
@@ -31,6 +31,7 @@ from capemix.guarantee import Guarantee
 from capemix.kernels import memory as memory_module
 from capemix.ledger import Account, Ledger, Limit
 from capemix.moments import SumOf, release_moments
+from capemix.pipeline import prepare_records
 from capemix.plan import MomentsPlan, Plan, make_moments_plan, make_plan, moments_from_json
 from capemix.plan.images import Images
 from capemix.plan.shares import CENTRE, CENTRES, NORMS_OF, SIZES, SPREAD, SPREADS
@@ -776,17 +777,17 @@ def test_rows_that_cannot_be_made_ready_are_counted_as_none(
     rows = some_rows()
     asked = Moments(Frame(WAY, 5, 2), 1.0, (1.0, 0.0))
     plan = a_plan().rounds(0).plan(SIZES, classes=rows.classes, contribution=asked)
-    whole = prepared_or_none(plan, rows)
+    whole = prepare_records(plan, rows.features, rows.labels)
     assert whole.sums.sum() > 0
-    real = agent_module.prepare_site
+    real = pipeline_module.prepare_site
 
     def stumbling(plan: Plan, features: Any, labels: Any) -> Any:
         if len(features):
             raise IndexError(f"a private value: {features[0, 0]}")
         return real(plan, features, labels)
 
-    monkeypatch.setattr(agent_module, "prepare_site", stumbling)
-    none = prepared_or_none(plan, rows)
+    monkeypatch.setattr(pipeline_module, "prepare_site", stumbling)
+    none = prepare_records(plan, rows.features, rows.labels)
     assert none.sums.shape == whole.sums.shape
     assert not none.sums.any()
     assert "IndexError" in caplog.text

@@ -61,10 +61,10 @@ class SharedDraws:
     def __init__(self, plan: Plan, offsets: np.ndarray, sizes: np.ndarray, site: int) -> None:
         self.plan, self.offsets, self.sizes, self.site = plan, offsets, sizes, site
 
-    def select(self, block: Block, participation: Participation, population: int) -> Selected:
+    def select(self, block: Block, participation: Participation, population: int) -> list[Selected]:
         total = int(self.sizes[block.group])
         stream = SeededSource(7).stream("select", *block.label)
-        whole = select(participation, total, block.stop - block.start, stream)
+        [whole] = select(participation, total, block.stop - block.start, stream)
         low = int(self.offsets[block.group])
         starts, mine = [0], []
         for a, b in zip(whole.starts, whole.starts[1:], strict=False):
@@ -72,7 +72,7 @@ class SharedDraws:
             own = chosen[(chosen >= low) & (chosen < low + population)] - low
             mine.append(own)
             starts.append(starts[-1] + len(own))
-        return Selected(np.array(starts), np.concatenate(mine).astype(np.int32))
+        return [Selected(np.array(starts), np.concatenate(mine).astype(np.int32))]
 
     def add_noise(self, block: Block, out: np.ndarray) -> None:
         if self.site == 0:

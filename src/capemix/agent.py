@@ -35,7 +35,7 @@ from capemix.data.cells import places, spelled
 from capemix.data.rows import LabeledRows, UnlistedRows
 from capemix.errors import BudgetError, CapemixError, InputError
 from capemix.ledger import Lineage
-from capemix.pipeline import Prepared, SiteShare, SourceDraws, prepare_site, site_share
+from capemix.pipeline import SiteShare, SourceDraws, prepare_records, site_share
 from capemix.plan import Asked, Plan
 from capemix.protocol.agreement import public_bytes
 from capemix.protocol.chunks import MOST_CHUNK
@@ -74,16 +74,6 @@ class Holdings:
 
     def __repr__(self) -> str:
         return f"Holdings(number={self.number})"
-
-
-def prepared_or_none(plan: Plan, rows: LabeledRows) -> Prepared:
-    """The rows made ready; or none of them, if they cannot be made ready for this plan: the others
-    must not learn from a refusal what is in them."""
-    try:
-        return prepare_site(plan, rows.features, rows.labels)
-    except Exception as error:
-        _LOG.error("rows could not be made ready (%s): none are counted", type(error).__name__)
-        return prepare_site(plan, rows.features[:0], rows.labels[:0])
 
 
 class Agent:
@@ -147,7 +137,7 @@ class Agent:
             for earlier in self._runs.values():
                 earlier.let_go()  # one upload is in memory at a time
             rows = self._rows(plan, tuple(asked["features"]))
-            prepared = prepared_or_none(plan, rows)
+            prepared = prepare_records(plan, rows.features, rows.labels)
             draws = self._draws(part)
             try:
                 return site_share(plan, holdings.number, prepared, SourceDraws(plan, draws), masks)

@@ -8,9 +8,11 @@ Any engine drives these two; with the same seeds they give the same release, bit
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
-from typing import Any, Protocol
+import logging
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Final, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -39,6 +41,8 @@ from capemix.zerosum.masks import (
     remove_pair_noise,
 )
 
+_LOG: Final = logging.getLogger(__name__)
+
 Array = npt.NDArray[Any]
 Progress = Callable[[int], None]
 """Called with the number of query rows just finished."""
@@ -47,7 +51,9 @@ Progress = Callable[[int], None]
 class Draws(Protocol):
     """A site's randomness: which records take part, and its own noise."""
 
-    def select(self, block: Block, participation: Participation, population: int) -> Selected: ...
+    def select(
+        self, block: Block, participation: Participation, population: int
+    ) -> Iterable[Selected]: ...
 
     def add_noise(self, block: Block, out: Array) -> None: ...
 
@@ -60,7 +66,9 @@ class SourceDraws:
         self._deviation = plan.site_deviation
         self._law = plan.law
 
-    def select(self, block: Block, participation: Participation, population: int) -> Selected:
+    def select(
+        self, block: Block, participation: Participation, population: int
+    ) -> Iterable[Selected]:
         stream = self._source.stream("select", *block.label)
         return select(participation, population, block.stop - block.start, stream)
 
@@ -147,6 +155,52 @@ def prepare_to_mix(plan: Plan, features: Array, labels: npt.NDArray[np.int64]) -
     )
 
 
+def prepare_records(plan: Plan, features: Array, labels: npt.NDArray[np.int64]) -> Prepared:
+    """As `prepare_site`, but what goes wrong with a record costs that record and no other: it adds
+    nothing, and the others add what they would without it. What a plan is wrong in is said at once,
+    whatever the records are and however many."""
+    none = features[:0], labels[:0]
+    prepare_site(plan, *none)
+    failed: Counter[str] = Counter()
+    parts = _parts_made_ready(plan, features, labels, failed)
+    made = _together(next(parts, None) or prepare_site(plan, *none), parts)
+    for name, count in failed.items():  # the error's own text may hold a value
+        _LOG.error("%d records could not be made ready (%s): they add nothing", count, name)
+    return made
+
+
+def _parts_made_ready(
+    plan: Plan, features: Array, labels: npt.NDArray[np.int64], failed: Counter[str]
+) -> Iterator[Prepared]:
+    """All at once; or if that fails by halves, down to the records that it fails for."""
+    try:
+        made = prepare_site(plan, features, labels)
+    except Exception as error:
+        if len(features) <= 1:
+            failed[type(error).__name__] += 1
+            return
+    else:
+        yield made
+        return
+    half = len(features) // 2
+    for part in (slice(half), slice(half, None)):
+        yield from _parts_made_ready(plan, features[part], labels[part], failed)
+
+
+def _together(first: Prepared, others: Iterable[Prepared]) -> Prepared:
+    """Some records of a site and the ones after them."""
+    if isinstance(first, SummedRows):
+        for other in others:
+            if isinstance(other, SummedRows):
+                np.add(first.sums, other.sums, out=first.sums)
+        return first
+    parts = [first, *(other for other in others if isinstance(other, PreparedRows))]
+    if len(parts) == 1:
+        return first
+    groups = zip(*(part.by_class for part in parts), strict=True)
+    return replace(first, by_class=tuple(np.concatenate(group) for group in groups))
+
+
 def check_site(plan: Plan, rows: Prepared) -> None:
     """Refuse, in front of the site's own people and before it joins, what a plan cannot do.
 
@@ -201,9 +255,10 @@ def site_share(
         if isinstance(rows, SummedRows):
             out[:] = rows.sums[block.start : block.stop]
         else:
-            participation = query.participation[block.group]
-            selected = draws.select(block, participation, len(rows.by_class[block.group]))
-            plan.mixing.add_block(rows, block.group, selected, out)
+            participation, out[:] = query.participation[block.group], 0
+            population = len(rows.by_class[block.group])
+            for selected in draws.select(block, participation, population):
+                plan.mixing.add_block(rows, block.group, selected, out)
         draws.add_noise(block, out)
         if keys is not None and masks is not None:
             add_masks(values[block.start : block.stop], keys, masks, block.label)

@@ -74,10 +74,12 @@ class _Counted(SourceDraws):
         super().__init__(plan, source)
         self.selected = self.noised = 0
 
-    def select(self, block: Block, participation: Participation, population: int) -> Selected:
-        selected = super().select(block, participation, population)
-        self.selected += len(selected.indices)
-        return selected
+    def select(
+        self, block: Block, participation: Participation, population: int
+    ) -> Iterator[Selected]:
+        for selected in super().select(block, participation, population):
+            self.selected += len(selected.indices)
+            yield selected
 
     def add_noise(self, block: Block, out: Any) -> None:
         super().add_noise(block, out)

@@ -78,9 +78,13 @@ class Kernels(Protocol):
         starts: npt.NDArray[np.int64],
         population: int,
         indices: npt.NDArray[np.int32],
+        marks: npt.NDArray[np.uint8],
+        part: bool,
     ) -> int:
         """Draw uniform subsets (Floyd 1987); subset t fills indices[starts[t]:starts[t+1]].
 
+        ``marks``, one for each record, are 0 before and after. With ``part`` there is one subset:
+        records marked already are in it, those that come in are marked too, and all stay so.
         Returns how many draws one 64-bit word could not settle; the result then is void.
         """
 
@@ -91,7 +95,7 @@ class Kernels(Protocol):
         indices: npt.NDArray[np.int32],
         out: Array,
     ) -> None:
-        """out[t] = sum of rows[i] for i in indices[starts[t]:starts[t+1]], wrapping."""
+        """out[t] += sum of rows[i] for i in indices[starts[t]:starts[t+1]], wrapping."""
 
     def to_float(self, words: Array, unit: float, out: Array) -> None:
         """out = words * unit, for flat arrays that may be the same memory, entry by entry."""

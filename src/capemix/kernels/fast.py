@@ -173,8 +173,7 @@ def alias_columns(columns_log2, first, table, middle, tail):
 
 
 @numba.njit(nogil=True, cache=True)
-def floyd(words, starts, population, indices):
-    stamp = np.zeros(population, dtype=np.int32)
+def floyd(words, starts, population, indices, marks, part):
     low = U64(0xFFFFFFFF)
     half = U64(32)
     unsettled = 0
@@ -190,10 +189,13 @@ def floyd(words, starts, population, indices):
             upper = (word >> half) * bound + (((word & low) * bound) >> half)
             value = np.int64(upper >> half)
             unsettled += word * bound > U64(0) - bound
-            if stamp[value] == t + 1:
+            if marks[value]:
                 value = top
-            stamp[value] = t + 1
+            marks[value] = 1
             indices[begin + j] = value
+        if not part:
+            for j in range(size):
+                marks[indices[begin + j]] = 0
     return unsettled
 
 
@@ -211,8 +213,6 @@ def gather_sum(rows, starts, indices, out):
         begin = starts[t]
         end = starts[t + 1]
         quads = begin + (end - begin) // 4 * 4
-        for k in range(width):
-            acc[k] = 0
         for j in range(begin, quads, 4):
             a = rows[indices[j]]
             b = rows[indices[j + 1]]

@@ -16,6 +16,8 @@ Single = npt.NDArray[np.float32]
 Double = npt.NDArray[np.float64]
 _HALF = np.uint64(32)
 _LOW = np.uint64(0xFFFFFFFF)
+_ROOM = 1 << 24
+"""Marks held at a time, of subsets that are drawn side by side."""
 
 
 def alias_add(
@@ -98,10 +100,29 @@ def floyd(
     starts: npt.NDArray[np.int64],
     population: int,
     indices: npt.NDArray[np.int32],
+    marks: npt.NDArray[np.uint8],
+    part: bool,
 ) -> int:
+    if part:
+        return _floyd(words, starts, population, indices, marks.view(bool)[None])
+    some, unsettled = max(1, _ROOM // max(1, population)), 0
+    for first in range(0, len(starts) - 1, some):
+        own = starts[first : first + some + 1]
+        taken = np.zeros((len(own) - 1, population), dtype=bool)
+        unsettled += _floyd(words, own, population, indices, taken)
+    return unsettled
+
+
+def _floyd(
+    words: npt.NDArray[np.uint64],
+    starts: npt.NDArray[np.int64],
+    population: int,
+    indices: npt.NDArray[np.int32],
+    taken: npt.NDArray[np.bool_],
+) -> int:
+    """``taken`` says of every subset which records it has."""
     begins = starts[:-1]
     sizes = np.diff(starts)
-    taken = np.zeros((len(sizes), population), dtype=bool)
     unsettled = 0
     for j in range(int(sizes.max(initial=0))):
         subsets = np.flatnonzero(sizes > j)
@@ -126,7 +147,7 @@ def gather_sum(
 ) -> None:
     ones = np.ones(len(indices), dtype=out.dtype)
     selector = sparse.csr_matrix((ones, indices, starts), shape=(len(starts) - 1, len(rows)))
-    out[...] = selector @ rows.astype(out.dtype, copy=False)
+    out += selector @ rows.astype(out.dtype, copy=False)
 
 
 def squared_norms(rows: npt.NDArray[Any], out: npt.NDArray[Any]) -> None:

@@ -11,8 +11,9 @@ from capemix.mix.select import Selected
 
 
 def sum_selected(rows: npt.NDArray[Any], selected: Selected, out: npt.NDArray[Any]) -> None:
-    """out[t] = sum of the rows selected for draw t (l rows of width d in, one out)."""
+    """Add to out[t] the rows selected for draw t (l rows of width d in, one out)."""
+    to = out[selected.first : selected.first + len(selected.starts) - 1]
     # The kernels do not check bounds: a row wider than ``out`` would be written past its end.
-    if rows.shape[1] != out.shape[1] or len(out) != len(selected.starts) - 1:
+    if rows.shape[1] != out.shape[1] or len(to) != len(selected.starts) - 1:
         raise ValueError(f"rows of width {rows.shape[1]} do not fit sums of shape {out.shape}")
-    kernels.active().gather_sum(rows, selected.starts, selected.indices, out)
+    kernels.active().gather_sum(rows, selected.starts, selected.indices, to)

@@ -27,7 +27,15 @@ _MOST_NUMBERS: Final = 1 << 24
 
 _CHUNK: Final = 2048
 
+MOST_KEPT: Final = 1 << 30
+"""Bytes of what is made of all records, of one kind, that are kept from one round to the next."""
+
 Codes = npt.NDArray[np.int64]
+Some = Codes | slice
+"""Which records."""
+
+RowsOf = Callable[[Some], npt.NDArray[Any]]
+"""What was made of some records, a row for each."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -109,15 +117,15 @@ class Frame:
 
     def looking(
         self, features: npt.NDArray[Any], labels: Codes
-    ) -> Callable[[Codes | slice], tuple[Real, Codes]]:
+    ) -> Callable[[Some], tuple[Real, Codes]]:
         """What gives each of some records' v, and its place."""
         seen = self.seen_rows(features)
         as_seen = self.basis is None and self.without is None
         turned = None if as_seen else self._turned_rows(features, seen, labels)
 
-        def look(some: Codes | slice) -> tuple[Real, Codes]:
+        def look(some: Some) -> tuple[Real, Codes]:
             places = own = labels[some]
-            rows = self.about(seen[some], own) if turned is None else turned[some]
+            rows = self.about(seen(some), own) if turned is None else turned(some)
             with np.errstate(over="ignore", invalid="ignore"):
                 if self.points is not None:
                     places = _nearest(self.points, rows, own)
@@ -128,44 +136,34 @@ class Frame:
 
         return look
 
-    def seen_rows(self, features: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    def seen_rows(self, features: npt.NDArray[Any]) -> RowsOf:
         """Rows as they are, or set upright: once for all rounds."""
         shape = self.upright
         if shape is None:
-            return features
+            return features.__getitem__
 
-        def made() -> npt.NDArray[np.float32]:
-            out = np.empty((len(features), self.seen), dtype=np.float32)
+        def made(some: Some) -> npt.NDArray[np.float32]:
+            rows = finite_rows(normalise_rows(features[some], self.normalise))
+            return upright_rows(rows, shape, *self.shades).astype(np.float32)
 
-            def fill(piece: slice) -> None:
-                rows = finite_rows(normalise_rows(features[piece], self.normalise))
-                out[piece] = upright_rows(rows, shape, *self.shades)
+        key = key_of(shape, self.normalise)
+        return made_once(features, "upright", key, made, self.seen, np.float32)
 
-            in_parallel(fill, pieces(len(features)), None)
-            return out
-
-        return remembered(features, "upright", key_of(shape, self.normalise), made)
-
-    def _turned_rows(
-        self, features: npt.NDArray[Any], seen: npt.NDArray[Any], labels: Codes
-    ) -> Real:
+    def _turned_rows(self, features: npt.NDArray[Any], seen: RowsOf, labels: Codes) -> RowsOf:
         """Every row about its centre in the directions kept, which several rounds share."""
 
-        def made() -> Real:
-            out = np.zeros((len(seen), self.directions))
-
-            def fill(piece: slice) -> None:
-                with np.errstate(over="ignore", invalid="ignore"):
-                    rows = self.about(seen[piece], labels[piece])
-                    if self.without is not None:
-                        rows -= row_by_row(row_by_row(rows, self.without), self.without.T)
-                    out[piece] = rows if self.basis is None else row_by_row(rows, self.basis)
-
-            in_parallel(fill, pieces(len(seen)), None, numbers=seen.size)
-            return out
+        def made(some: Some) -> Real:
+            with np.errstate(over="ignore", invalid="ignore"):
+                rows = self.about(seen(some), labels[some])
+                if self.without is not None:
+                    rows -= row_by_row(row_by_row(rows, self.without), self.without.T)
+                return rows if self.basis is None else row_by_row(rows, self.basis)
 
         key = key_of(self.upright, self.normalise, self.centre, self.basis, self.without, labels)
-        return remembered(features, "turned", key, made)
+        numbers = len(features) * self.seen
+        return made_once(
+            features, "turned", key, made, self.directions, np.float64, numbers=numbers
+        )
 
     def about(self, seen: npt.NDArray[Any], labels: Codes) -> Real:
         how = self.normalise if self.upright is None else PublicMap()
@@ -177,6 +175,34 @@ class Frame:
 def pieces(count: int, size: int = _CHUNK) -> list[slice]:
     """Some records at a time."""
     return [slice(start, start + size) for start in range(0, count, size)]
+
+
+def made_once(
+    features: npt.NDArray[Any],
+    kind: str,
+    key: bytes,
+    make: RowsOf,
+    width: int,
+    dtype: type[np.generic],
+    *,
+    numbers: int | None = None,
+) -> RowsOf:
+    """``make``, which has ``width`` numbers for each record: of all records once, and remembered;
+    or if that were more than `MOST_KEPT`, each time anew of those asked for, to the same bits. So
+    the memory taken does not grow with the records. ``numbers`` are those gone through."""
+    if len(features) * width * np.dtype(dtype).itemsize > MOST_KEPT:
+        return make
+
+    def all_of_them() -> npt.NDArray[Any]:
+        out = np.empty((len(features), width), dtype=dtype)
+
+        def fill(piece: slice) -> None:
+            out[piece] = make(piece)
+
+        in_parallel(fill, pieces(len(features)), None, numbers=numbers)
+        return out
+
+    return remembered(features, kind, key, all_of_them).__getitem__
 
 
 def _nearest(points: Real, vectors: Real, labels: Codes) -> Codes:

@@ -27,14 +27,17 @@ from capemix.prepare.frame import (
     MOST_EXACT,
     Codes,
     Frame,
+    RowsOf,
+    Some,
     finite_rows,
+    made_once,
     pieces,
     row_by_row,
     whole_rows,
     whole_scale,
 )
 from capemix.prepare.images import smooth_directions
-from capemix.prepare.remembered import key_of, remembered
+from capemix.prepare.remembered import key_of
 from capemix.prepare.rows import EXACT_RECORDS, MAX_LATTICE_NORM, Real, clip_rows, row_norms
 from capemix.prepare.scattering import STEP, channels, features_of, scattered
 
@@ -98,13 +101,14 @@ class Head:
         most, _ = _norms(lattice, *self.weights.shape)
         how, frame = (self.shape, self.smooth, most), self.frame
         key = key_of(how, frame.upright, frame.normalise, frame.centre, self.mean, self.deviation)
-        units = remembered(features, "units", key, lambda: self.units(features, lattice))
+        make = self._units_of(features, lattice)
+        units = made_once(features, "units", key, make, len(self.weights), np.int16)
         whole, unit = self._whole_weights(most)
         total = np.zeros(self.weights.shape[::-1], dtype=np.int64)
         lock = threading.Lock()
 
         def add(part: slice) -> None:
-            rows, own = units[part].astype(np.float32), labels[part]
+            rows, own = units(part).astype(np.float32), labels[part]
             logits = (rows @ whole).astype(np.float64) * unit
             residuals = self._residuals(logits, np.maximum(own, 0), lattice)
             residuals[own < 0] = 0
@@ -112,7 +116,7 @@ class Head:
             with lock:
                 np.add(total, found.astype(np.int64), out=total)
 
-        in_parallel(add, pieces(len(units), EXACT_RECORDS), None)
+        in_parallel(add, pieces(len(features), EXACT_RECORDS), None)
         total = total.T
         if lattice is None:
             sums += total.reshape(1, -1) / MAX_LATTICE_NORM
@@ -128,17 +132,27 @@ class Head:
 
     def units(self, rows: npt.NDArray[Any], lattice: int | None) -> Units:
         """f of every row of pixels, as whole numbers: what the head is trained on, and labels."""
-        most, _ = _norms(lattice, *self.weights.shape)
+        make = self._units_of(rows, lattice)
         out = np.empty((len(rows), len(self.weights)), dtype=np.int16)
-        seen, nobody = self.frame.seen_rows(rows), np.zeros(len(rows), dtype=np.int64)
 
         def fill(piece: slice) -> None:
-            with np.errstate(over="ignore", invalid="ignore"):
-                about = finite_rows(self.frame.about(seen[piece], nobody[piece]))
-            out[piece] = self._units(self.smoothed(about), most)
+            out[piece] = make(piece)
 
         in_parallel(fill, pieces(len(rows)), None)
         return out
+
+    def _units_of(self, rows: npt.NDArray[Any], lattice: int | None) -> RowsOf:
+        most, _ = _norms(lattice, *self.weights.shape)
+        seen = self.frame.seen_rows(rows)
+
+        def make(some: Some) -> Units:
+            mine = seen(some)
+            with np.errstate(over="ignore", invalid="ignore"):
+                nobody = np.zeros(len(mine), dtype=np.int64)
+                about = finite_rows(self.frame.about(mine, nobody))
+            return self._units(self.smoothed(about), most)
+
+        return make
 
     def smoothed(self, about: Real) -> npt.NDArray[np.float32]:
         """Images of 0 to 1, of rows about the centre: without their finer detail."""

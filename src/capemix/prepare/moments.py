@@ -197,7 +197,7 @@ def _check_clip(clip: float, *weights: float) -> None:
         )
 
 
-_MEMORY: Final = 1 << 28
+MOST_UNDER_WAY: Final = 1 << 28
 """Bytes of sums that are under way at once, at most."""
 
 _FEW, _MANY = 1 << 17, 1 << 20
@@ -226,7 +226,11 @@ def sum_contributions(
     lattice_norm_bound: int | None,
 ) -> SummedRows:
     """Everything that a site's records add, some records at a time: memory grows with the sums, and
-    with what a `Frame` keeps of each record. A label below 0 drops its record."""
+    not with the records beyond what is kept of them (`made_once`). A label that is no class's drops
+    its record."""
+    classes = asked.frame.classes
+    if len(labels) and not -1 <= labels.min() <= labels.max() < classes:
+        labels = np.where((labels >= 0) & (labels < classes), labels, -1)
     dtype = np.float64 if lattice_norm_bound is None else np.int64
     sums = np.zeros((asked.groups, asked.width), dtype=dtype)
     if isinstance(asked, Head):
@@ -248,7 +252,7 @@ def sum_contributions(
     if lattice_norm_bound is not None:
         # Whole numbers add up to the same in any order, real ones in that of the records only.
         numbers = min(max(_FEW, sums.size), _MANY)
-        at_once = min(cores(), max(1, _MEMORY // max(sums.nbytes, 1)))
+        at_once = min(cores(), max(1, MOST_UNDER_WAY // max(sums.nbytes, 1)))
     step = max(1, numbers // max(frame.columns, frame.places, len(NORMS)))
     in_parallel(add, pieces(len(kept), step), at_once, numbers=len(kept) * frame.columns)
     return SummedRows(sums, asked.bound, lattice_norm_bound)

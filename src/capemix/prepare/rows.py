@@ -77,9 +77,9 @@ def normalise_rows(features: npt.NDArray[Any], how: Normalise) -> Real:
         rows -= rows.mean(axis=0)
         rows /= np.where(deviation > 0, deviation, 1.0)
         return rows
-    if how.low is not None and how.high is not None:
-        np.clip(rows, _floats(how.low), _floats(how.high), out=rows)
-    with np.errstate(over="ignore"):
+    with np.errstate(over="ignore", invalid="ignore"):  # such a row will count as zeros
+        if how.low is not None and how.high is not None:
+            np.clip(rows, _floats(how.low), _floats(how.high), out=rows)
         rows -= _floats(how.shift)
         rows /= _floats(how.scale)
     return rows

@@ -11,6 +11,7 @@ from capemix.errors import InputError
 from capemix.guarantee import Status
 from capemix.ledger import Account, Limit
 from capemix.plan import Accountant, Plan
+from capemix.protocol.demands import Demands, demands_of
 from capemix.protocol.part import Part
 from capemix.queries import Relation
 from capemix.synthesizers.names import SynthesizerName
@@ -22,6 +23,22 @@ _FEDERATED: Final = (
 )
 _MOST: Final = 1e9
 """No limit of a policy is larger: it would be none, or a slip."""
+_MOST_SIZE: Final = 1 << 60
+"""The same of what a plan may ask of the machine."""
+
+_SIZES: Final = {
+    "upload_bytes": ("an upload of {} bytes", "ask for fewer samples, columns or classes"),
+    "memory_bytes": ("{} bytes of memory", "ask for fewer samples, columns or classes"),
+    "work": (
+        "work on {} numbers",
+        "ask for fewer samples or columns, smaller mixtures, or --peers",
+    ),
+    "draws": (
+        "{} draws that a record takes part in",
+        "ask for fewer samples or smaller mixtures, or declare the true class sizes",
+    ),
+}
+"""What a plan asks of the machine, as `Demands` has it: how it is said, and what helps."""
 
 
 @dataclass(frozen=True)
@@ -35,7 +52,8 @@ class Policy:
     rows are coded by the one that they have read, and it takes part by no other. Gaussian masks
     are a claim about real numbers, so they must be allowed by name. ``synthesizers``: "mixing" is
     any one sum of drawn rows, and "moments" a release in rounds, whose epsilon is that of all of
-    them.
+    them. The four ``largest`` are what a plan may ask of the machine, see `Demands`: they are held
+    against the plan's own numbers, never against the rows.
     """
 
     max_epsilon: float = 1.0
@@ -48,6 +66,10 @@ class Policy:
     real_arithmetic: bool = False
     synthesizers: tuple[str, ...] = (SynthesizerName.MIXING,)
     relation: Relation = Relation.ADD_REMOVE
+    largest_upload_bytes: int = 1 << 30
+    largest_memory_bytes: int = 1 << 33
+    largest_work: int = 10**12
+    largest_draws: int = 10_000
 
     def __post_init__(self) -> None:
         for name in ("max_epsilon", "max_delta", "total_epsilon"):
@@ -61,6 +83,15 @@ class Policy:
             if type(value) is not int or not 0 <= value <= _MOST:
                 raise InputError(
                     f"policy {name}", "must be a whole number", value=value, fix="set a limit"
+                )
+        for name in _SIZES:
+            value = getattr(self, f"largest_{name}")
+            if type(value) is not int or not 0 < value <= _MOST_SIZE:
+                raise InputError(
+                    f"policy largest_{name}",
+                    f"must be a whole number from 1 to {_MOST_SIZE}",
+                    value=value,
+                    fix="set a limit",
                 )
         for name, kinds in (("columns", (str,)), ("classes", (str, int))):
             value = getattr(self, name)
@@ -108,6 +139,17 @@ class Policy:
                 "policy", "is not a policy file", fix="start from the template"
             ) from None
 
+    def exceeded(self, demands: Demands) -> str | None:
+        """Which limit of the machine's a plan is above, by how much and what helps; or None."""
+        for name, (says, fix) in _SIZES.items():
+            asked, limit = getattr(demands, name), getattr(self, f"largest_{name}")
+            if asked > limit:
+                return (
+                    f"the plan asks for {says.format(f'{asked:,}')}, above the policy's"
+                    f" largest_{name} of {limit:,}: {fix}, or let the site raise its limit"
+                )
+        return None
+
     def declines(
         self, plan: Plan, schema: dict[str, Any], account: Account, part: Part | None = None
     ) -> str | None:
@@ -122,6 +164,9 @@ class Policy:
             return reason
         if plan.accountant is not Accountant.SOUND:
             return "the plan is not accounted soundly"
+        demands = demands_of(plan if part is None else part.whole)
+        if (reason := self.exceeded(demands)) is not None:
+            return reason
         guarantee = plan.guarantee(reference=False) if part is None else part.whole.guarantee()
         allowed = {Status.GUARANTEE}
         if self.real_arithmetic:

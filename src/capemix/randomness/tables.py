@@ -273,7 +273,7 @@ def response_shift(epsilon: float, answers: int) -> IntegerLaw:
     return _alias_table(0, words_of(weights, _WORDS))
 
 
-@_kept(1024)
+@_kept(256)
 def binomial(trials: int, selected: int, among: int) -> IntegerLaw:
     """Binomial(trials, selected / among), for Poisson selection of records."""
     if not (trials >= 1 and 0 < selected < among):

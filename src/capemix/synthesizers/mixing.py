@@ -161,7 +161,7 @@ class Mixing:
     def add_block(
         self, rows: PreparedRows, group: int, selected: Selected, out: npt.NDArray[Any]
     ) -> None:
-        """The un-noised sums of one block of draws of pool ``group``."""
+        """Add to ``out``, a block of draws of pool ``group``, the un-noised sums of some."""
         sum_selected(rows.by_class[group], selected, out)
 
     @property

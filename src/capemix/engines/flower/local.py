@@ -14,7 +14,7 @@ import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Final, Literal
@@ -43,6 +43,7 @@ from capemix.engines.flower.processes import (
 from capemix.engines.flower.relay import AGENT_SOCKET, AGENT_SOCKETS
 from capemix.errors import InputError
 from capemix.plan import Asked, table_of
+from capemix.protocol.demands import demands_of
 from capemix.protocol.roster import Roster
 from capemix.protocol.wire import ProtocolError
 from capemix.release import check_output
@@ -325,6 +326,7 @@ def _permissive(plan: Asked) -> dict[str, Any]:
         "least_colluding": 0,
         "real_arithmetic": True,
         "synthesizers": [synthesizer_of(plan)],
+        **{f"largest_{name}": value for name, value in asdict(demands_of(plan)).items()},
     }
 
 

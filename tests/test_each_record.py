@@ -1,0 +1,305 @@
+"""Whatever one record is, it changes its own bounded part of a site's sums and nothing else."""
+
+from __future__ import annotations
+
+import tracemalloc
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+
+from capemix import pipeline
+from capemix.errors import InputError
+from capemix.pipeline import Prepared, prepare_records, prepare_site
+from capemix.plan import Plan, make_plan
+from capemix.prepare import frame as frame_module
+from capemix.prepare.frame import Frame
+from capemix.prepare.head import Head
+from capemix.prepare.moments import (
+    Contribution,
+    Moments,
+    NormHistogram,
+    Spreads,
+    SummedRows,
+    sum_contributions,
+)
+from capemix.prepare.scattering import channels, features_of
+from capemix.prepare.steps import ColumnMap, PublicMap
+
+Array = npt.NDArray[Any]
+
+SIDE, CLASSES, COUNT = 8, ("no", "yes"), 301
+WIDTH = SIDE * SIDE
+RANGE = PublicMap.of_range(0, 255)
+
+
+def some_rows(seed: int = 0) -> tuple[Array, Array]:
+    rng = np.random.default_rng(seed)
+    return rng.uniform(-20, 280, (COUNT, WIDTH)), (np.arange(COUNT) % 2).astype(np.int64)
+
+
+def summing(asked: Contribution, **law: Any) -> Plan:
+    """A plan in which every record adds this, once."""
+    return make_plan(
+        width=asked.width,
+        class_sizes=(1,) * asked.groups,
+        samples=asked.groups,
+        mixture=1,
+        clip=asked.bound,
+        classes=CLASSES,
+        scheme="cape",
+        sites=4,
+        noise=3.0,
+        contribution=asked,
+        **law,
+    )
+
+
+def mixing(**changed: Any) -> Plan:
+    asked = {"width": WIDTH, "class_sizes": (150, 150), "samples": 20, "mixture": 10, "noise": 0.1}
+    return make_plan(**{**asked, "classes": CLASSES, "scheme": "cape", "sites": 4, **changed})
+
+
+def a_frame(*, upright: bool = False, points: bool = False, how: Any = RANGE) -> Frame:
+    rng = np.random.default_rng(1)
+    seen = WIDTH + upright
+    return Frame(
+        how,
+        WIDTH,
+        2,
+        centre=rng.normal(size=(2, seen)),
+        basis=rng.normal(size=(seen, 7)),
+        without=np.linalg.qr(rng.normal(size=(seen, 3)))[0],
+        points=rng.normal(size=(2, 3, 7)) if points else None,
+        scale=rng.uniform(0.5, 2, 7),
+        upright=(SIDE, SIDE) if upright else None,
+    )
+
+
+def a_head(*, upright: bool) -> Head:
+    rng = np.random.default_rng(2)
+    shape = (SIDE, SIDE)
+    frame = Frame(
+        RANGE,
+        WIDTH,
+        2,
+        centre=rng.normal(size=(1, WIDTH + upright)) * 0.1,
+        upright=shape if upright else None,
+    )
+    weights = rng.normal(size=(features_of(shape) + 1, 2))
+    return Head(frame, shape, 40, np.zeros(channels()), np.ones(channels()), weights)
+
+
+UNBOUNDED = PublicMap(1.0, 1e-100)  # its quotients overflow
+COLUMNS = ColumnMap((1e100,) * WIDTH, (1e-100,) * WIDTH, (-1e100,) * WIDTH, (1e100,) * WIDTH)
+
+METHODS: dict[str, Callable[[], Plan]] = {
+    "mixing": lambda: mixing(normalise=RANGE),
+    "mixing, no range": mixing,
+    "mixing, overflowing": lambda: mixing(normalise=UNBOUNDED),
+    "mixing, columns": lambda: mixing(normalise=COLUMNS),
+    "mixing, labels too": lambda: mixing(label_noise=True),
+    "mixing, one pool": lambda: mixing(pool="all"),
+    "mixing, real": lambda: mixing(masks="gaussian", normalise=RANGE),
+    "counts and means": lambda: summing(Moments(a_frame(), 2.0, (1.0, 1.0))),
+    "means, overflowing": lambda: summing(Moments(a_frame(how=UNBOUNDED), 2.0, (0.0, 1.0))),
+    "means, columns": lambda: summing(Moments(a_frame(how=COLUMNS), 2.0, (0.0, 1.0))),
+    "means by point": lambda: summing(Moments(a_frame(points=True), 2.0, (1.0, 1.0))),
+    "means, as they are": lambda: summing(Moments(Frame(PublicMap(), WIDTH, 2), 9.0, (0.0, 1.0))),
+    "spreads": lambda: summing(Spreads(a_frame(), 2.0)),
+    "spreads by point": lambda: summing(Spreads(a_frame(points=True), 2.0)),
+    "one spread": lambda: summing(Spreads(a_frame(), 2.0, apart=False)),
+    "norms": lambda: summing(NormHistogram(a_frame())),
+    "norms, overflowing": lambda: summing(NormHistogram(a_frame(how=UNBOUNDED))),
+    "images": lambda: summing(Spreads(a_frame(upright=True), 2.0)),
+    "teacher": lambda: summing(a_head(upright=False)),
+    "teacher, upright": lambda: summing(a_head(upright=True)),
+}
+
+HOSTILE: dict[str, Array] = {
+    "nan": np.full(WIDTH, np.nan),
+    "one nan": np.where(np.arange(WIDTH) == 3, np.nan, 17.0),
+    "infinite": np.full(WIDTH, np.inf),
+    "both infinities": np.where(np.arange(WIDTH) % 2, np.inf, -np.inf),
+    "huge": np.full(WIDTH, 1e308),
+    "both huge": np.where(np.arange(WIDTH) % 2, 1.7e308, -1.7e308),
+    "tiny": np.full(WIDTH, 5e-324),
+    "mixed": np.resize([np.nan, np.inf, -1e308, 5e-324, -0.0], WIDTH),
+}
+
+
+def with_one(row: Array, place: int, label: int = 1) -> tuple[Array, Array]:
+    rows, labels = some_rows()
+    return np.insert(rows, place, row, axis=0), np.insert(labels, place, label)
+
+
+def by_record(made: Prepared) -> tuple[Array, ...]:
+    return (made.sums,) if isinstance(made, SummedRows) else made.by_class
+
+
+def longest(made: Prepared) -> float:
+    """Of what one record, alone, adds."""
+    found = [np.linalg.norm(each.astype(np.float64), axis=-1).ravel() for each in by_record(made)]
+    return float(max(np.concatenate(found), default=0.0))
+
+
+def assert_others_as_without(plan: Plan, row: Array, place: int, label: int = 1) -> None:
+    """The other records' prepared rows are the same bits; and of sums, what is left once the
+    record's own part is taken off."""
+    without = prepare_records(plan, *some_rows())
+    made = prepare_records(plan, *with_one(row, place, label))
+    alone = prepare_records(plan, row[None], np.array([label]))
+    bound = alone.lattice_norm_bound or alone.l2_norm_bound * (1 + 1e-12)
+    assert longest(alone) <= bound
+    if isinstance(made, SummedRows):
+        assert (made.sums - alone.sums).tobytes() == without.sums.tobytes()
+        return
+    for group, (ours, others) in enumerate(zip(made.by_class, without.by_class, strict=True)):
+        one_pool = len(made.by_class) == 1
+        own = one_pool or group == label
+        labels = some_rows()[1][:place]
+        at = place if one_pool else int((labels == label).sum())
+        assert len(ours) == len(others) + own
+        rest = np.delete(ours, at, axis=0) if own else ours
+        assert rest.tobytes() == others.tobytes()
+
+
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("place", [0, COUNT // 2, COUNT])
+def test_a_record_of_any_values_leaves_the_others_as_they_are(method: str, place: int) -> None:
+    plan = METHODS[method]()
+    for row in HOSTILE.values():
+        assert_others_as_without(plan, row, place)
+
+
+@pytest.mark.parametrize("asked", [Moments(a_frame(), 2.0, (1.0, 1.0)), Spreads(a_frame(), 2.0)])
+def test_in_real_arithmetic_a_record_adds_a_bounded_part_too(asked: Contribution) -> None:
+    plan = summing(asked, masks="gaussian")
+    without = prepare_records(plan, *some_rows())
+    for row in HOSTILE.values():
+        made = prepare_records(plan, *with_one(row, 5))
+        alone = prepare_records(plan, row[None], np.array([1]))
+        assert longest(alone) <= asked.bound * (1 + 1e-12)
+        # A sum of doubles has no order of its own: it is the same up to rounding.
+        assert np.allclose(made.sums - alone.sums, without.sums, rtol=1e-12, atol=1e-10)
+
+
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("label", [-1, 2, 1 << 40, -(1 << 62)])
+def test_a_label_that_is_no_class_drops_its_record_and_no_other(method: str, label: int) -> None:
+    plan = METHODS[method]()
+    without = prepare_records(plan, *some_rows())
+    made = prepare_records(plan, *with_one(np.full(WIDTH, 7.0), 11, label))
+    for ours, others in zip(by_record(made), by_record(without), strict=True):
+        assert ours.tobytes() == others.tobytes()
+
+
+# -- what nobody foresaw ---------------------------------------------------------------------------
+
+POISON = 66.6
+
+
+@pytest.fixture
+def stumbling(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Preparation raises if this record is among those that it is given."""
+
+    def on_poison(real: Callable[..., Any]) -> Callable[..., Any]:
+        def prepare(features: Array, *given: Any, **named: Any) -> Any:
+            if (features == POISON).all(axis=1).any():
+                raise FloatingPointError(f"a private value: {POISON}")
+            return real(features, *given, **named)
+
+        return prepare
+
+    for name in ("prepare_rows", "sum_contributions"):
+        monkeypatch.setattr(pipeline, name, on_poison(getattr(pipeline, name)))
+
+
+def all_or_none(plan: Plan, features: Array, labels: Array) -> Prepared:
+    """The wrong law: one record decides whether any counts."""
+    try:
+        return prepare_site(plan, features, labels)
+    except FloatingPointError:
+        return prepare_site(plan, features[:0], labels[:0])
+
+
+@pytest.mark.usefixtures("stumbling")
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("place", [0, COUNT // 2, COUNT])
+def test_an_error_costs_the_record_that_it_is_about_and_no_other(
+    method: str, place: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    plan = METHODS[method]()
+    rows = with_one(np.full(WIDTH, POISON), place)
+    without = by_record(prepare_records(plan, *some_rows()))
+    found = by_record(prepare_records(plan, *rows))
+    wrong = by_record(all_or_none(plan, *rows))
+    for ours, theirs in zip(found, without, strict=True):
+        assert ours.shape == theirs.shape
+        assert ours.tobytes() == theirs.tobytes()
+    assert any(len(one) != len(other) or (one != other).any() for one, other in zip(
+        wrong, without, strict=True
+    ))  # fmt: skip
+    assert "1 records could not be made ready (FloatingPointError)" in caplog.text
+    assert str(POISON) not in caplog.text
+
+
+@pytest.mark.usefixtures("stumbling")
+@pytest.mark.parametrize("method", ["mixing", "spreads"])
+def test_several_such_records_and_nothing_else_add_nothing(method: str) -> None:
+    plan = METHODS[method]()
+    rows, labels = some_rows()
+    bad = np.isin(np.arange(COUNT), [0, 1, 2, 99, 200, COUNT - 1])
+    rows[bad] = POISON
+    found = by_record(prepare_records(plan, rows, labels))
+    for ours, others in zip(
+        found, by_record(prepare_records(plan, rows[~bad], labels[~bad])), strict=True
+    ):
+        assert ours.tobytes() == others.tobytes()
+    none = by_record(prepare_records(plan, rows[bad], labels[bad]))
+    assert not sum(np.abs(each).sum() for each in none)
+
+
+@pytest.mark.parametrize("method", ["mixing", "spreads", "teacher"])
+@pytest.mark.parametrize("count", [0, 1, COUNT])
+def test_a_plan_for_other_columns_is_refused_whatever_the_records_are(
+    method: str, count: int
+) -> None:
+    rows, labels = some_rows()
+    with pytest.raises(InputError, match="must have the plan's 64 columns"):
+        prepare_records(METHODS[method](), rows[:count, :60], labels[:count])
+
+
+# -- memory ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("method", ["means by point", "spreads", "images", "teacher, upright"])
+def test_what_is_not_kept_of_records_is_made_anew_to_the_same_bits(
+    monkeypatch: pytest.MonkeyPatch, method: str
+) -> None:
+    plan = METHODS[method]()
+    kept = prepare_site(plan, *some_rows())
+    monkeypatch.setattr(frame_module, "MOST_KEPT", 0)
+    assert prepare_site(plan, *some_rows()).sums.tobytes() == kept.sums.tobytes()
+
+
+def test_memory_for_moments_does_not_grow_with_the_records(monkeypatch: pytest.MonkeyPatch) -> None:
+    frame = Frame(RANGE, WIDTH, 1, basis=np.eye(WIDTH))
+    asked = Moments(frame, 2.0, (0.0, 1.0))
+
+    def peak(count: int) -> int:
+        rows, labels = np.full((count, WIDTH), 9.0), np.zeros(count, dtype=np.int64)
+        tracemalloc.start()
+        sum_contributions(rows, labels, asked, lattice_norm_bound=100)
+        found = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+        return found
+
+    peak(10)
+    few, most = 60_000, 25e6
+    assert peak(few) > most  # kept, of all records
+    monkeypatch.setattr(frame_module, "MOST_KEPT", 1 << 20)
+    assert peak(few) < most
+    assert peak(2 * few) < most
