@@ -32,6 +32,7 @@ from capemix.baselines.projection import back, project, public_matrix
 from capemix.baselines.recordwise import answered_labels, noised_rows, release_records
 from capemix.cli import options
 from capemix.data import LabeledRows
+from capemix.errors import EpsilonError
 from capemix.evaluate import train_and_test
 from capemix.guarantee import Status
 from capemix.pipeline import prepare_site

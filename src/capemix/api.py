@@ -335,11 +335,8 @@ def release_of(
             )
         else:
             part = LOOK_SHARE if columns else COUNT_SHARE
-            likely = replace(plan, delta=delta * (1 - part))
-            if budget is None and plan.law is NoiseLaw.ROUNDED:
-                likely = replace(likely, law=NoiseLaw.DISCRETE)  # the same limit, found sooner
             with _part_of(epsilon, 1 - part):  # before anything is looked at and paid for
-                likely = likely.calibrate(epsilon * (1 - part))
+                likely = replace(plan, delta=delta * (1 - part)).calibrate(epsilon * (1 - part))
             with _part_of(epsilon, part):
                 looks = plan_looks(
                     first.width,
