@@ -11,7 +11,7 @@ import pytest
 from capemix.accounting.calibration import smallest_noise
 from capemix.accounting.sampled import epsilon_rdp
 from capemix.accounting.theorem1 import Theorem1
-from capemix.errors import InputError
+from capemix.errors import EpsilonError, InputError
 from capemix.queries import Participation, Relation, Selection
 
 DELTA = 1e-5
@@ -80,6 +80,16 @@ def test_keeps_the_target_across_a_jump() -> None:
 def test_infinite_cost_at_little_noise_is_no_obstacle() -> None:
     noise = smallest_noise(lambda sigma: math.inf if sigma < 8 else 80 / sigma, 5.0, start=1.0)
     assert noise == pytest.approx(16.0, rel=3e-5)
+
+
+def test_a_target_beyond_which_nothing_is_proved_is_refused_with_what_can_be() -> None:
+    def account(noise: float) -> float:
+        return 1 / noise if noise >= 0.02 else math.inf
+
+    assert smallest_noise(account, 49.9) == pytest.approx(1 / 49.9, rel=3e-5)
+    with pytest.raises(EpsilonError, match=r"got 1000.*at most (49.9|50), or inf") as refused:
+        smallest_noise(account, 1000.0)
+    assert refused.value.most == pytest.approx(50.0, rel=1e-4)
 
 
 def test_no_privacy_asked_needs_no_noise() -> None:

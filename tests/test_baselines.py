@@ -32,6 +32,7 @@ from capemix.baselines.projection import back, project, public_matrix
 from capemix.baselines.recordwise import answered_labels, noised_rows, release_records
 from capemix.cli import options
 from capemix.data import LabeledRows
+from capemix.errors import EpsilonError
 from capemix.evaluate import train_and_test
 from capemix.guarantee import Status
 from capemix.pipeline import prepare_site
@@ -289,8 +290,14 @@ def test_row_and_label_together_cost_no_more_than_claimed() -> None:
     assert both > 3.0
 
 
-def test_nothing_is_proved_beyond_the_samplers_error() -> None:
-    guarantee = a_record_plan().calibrate(200.0).guarantee()
+def test_nothing_is_proved_beyond_the_samplers_error_so_no_more_can_be_asked_for() -> None:
+    plan = a_record_plan()
+    with pytest.raises(EpsilonError, match=r"more than can be delivered.*got 200.*at most") as said:
+        plan.calibrate(200.0)
+    most = said.value.most
+    kept = plan.calibrate(0.999 * most)
+    assert kept.guarantee().epsilon == pytest.approx(0.999 * most, rel=1e-6)
+    guarantee = plan.with_noise((kept.noise or 0.0) / 2).guarantee()  # which 200 would need
     assert guarantee.epsilon is None
     assert guarantee.status is Status.NO_PRIVACY
 

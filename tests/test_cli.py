@@ -190,7 +190,7 @@ def test_the_manifest_holds_nothing_private(capemix: Capemix, tmp_path: Path) ->
     text = (out / "manifest.json").read_text()
     manifest = json.loads(text)
     assert set(manifest) == {
-        *("format", "guarantee", "plan", "budget", "schema", "versions", "sha256")
+        *("format", "guarantee", "plan", "budget", "schema", "warnings", "versions", "sha256")
     }
     assert "people" not in text  # not even the name of the file
     assert not any(found == 137 for found in every_number(manifest))

@@ -705,7 +705,7 @@ def released(sites: Any, epsilon: float, seed: int, **asked: Any) -> Any:
 def test_with_a_large_budget_rows_have_the_datas_moments() -> None:
     train, _ = digits()
     # Not clipped at the median, nothing would be missing: as it is, length is lost.
-    release = released(train, 1e4, 0, samples=20_000)
+    release = released(train, 46.0, 0, samples=20_000)
     ours = class_means(release.features, release.labels, 10)
     true = class_means(train.features, train.labels, 10)
     assert np.corrcoef(ours.ravel(), true.ravel())[0, 1] > 0.99
@@ -752,7 +752,7 @@ def test_sites_that_noise_for_themselves_pay_for_it() -> None:
     ratio = math.sqrt(sites) / math.sqrt(sites / honest)
     assert deviations["conventional"] / deviations["cape"] == pytest.approx(ratio, rel=1e-2)
     true = class_means(train.features, train.labels, 10)
-    found = released(parts, 1000.0, 1, samples=4000, scheme="conventional")
+    found = released(parts, 45.0, 1, samples=4000, scheme="conventional")
     ours = class_means(found.features, found.labels, 10)
     assert np.corrcoef(ours.ravel(), true.ravel())[0, 1] > 0.99
 

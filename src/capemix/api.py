@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any, Final, Self
 
@@ -16,7 +17,7 @@ from capemix.data.arrays import cells_of_arrays, cells_of_columns
 from capemix.data.rows import LabeledRows, UnlistedRows, check_classes, read_from_rows_of
 from capemix.data.schema import Table
 from capemix.engines.local import run_local, sums_local
-from capemix.errors import InputError
+from capemix.errors import EpsilonError, InputError
 from capemix.federation import Scheme
 from capemix.kernels.memory import require_memory
 from capemix.ledger import Ledger, Lineage
@@ -33,6 +34,7 @@ from capemix.release import Release
 from capemix.synthesizers.mixing import Pool
 from capemix.synthesizers.names import SynthesizerName
 from capemix.synthesizers.tables import map_of
+from capemix.synthesizers.told import listed
 
 COUNT_SHARE: Final = 0.1
 """The part of epsilon and delta that class sizes take when they are not declared."""
@@ -104,7 +106,8 @@ class Synthesizer:
     local-perturbation; by default ``mixture`` is 16, ``samples`` 1000 and the relation
     add-or-remove-one, where the method has them. ``schema`` declares the columns and the classes of
     a table with categories (for moments). With a ``lineage`` every fit is charged to it before it
-    draws; without, nothing is counted.
+    draws; without, nothing is counted. After a fit ``release_.warnings`` say what could not be told
+    from noise.
 
     Each cell is read by itself. A record with a cell that is no number where one must be, or with a
     label off the list, counts for nothing.
@@ -247,6 +250,7 @@ def release_of(
         budget.account()  # declared, and readable
         counted = {"ledger": budget.ledger, "lineage": budget.name}
     kind = SynthesizerName.named(synthesizer)
+    _check_meant(kind, projection, tune)
     free = math.isinf(epsilon) or asked.get("accountant") == Accountant.PAPER
     unlisted = None
     if isinstance(rows, UnlistedRows):
@@ -286,13 +290,6 @@ def release_of(
         raise InputError(
             "--upright", f"has no meaning for {kind}", fix="leave it out, or use moments"
         )
-    if projection is not None:
-        raise InputError(
-            "--projection",
-            f"has no meaning for {kind}",
-            value=projection,
-            fix="leave it out, or use --synthesizer random-projection",
-        )
     if kind is SynthesizerName.DP_MIX:
         asked["pool"] = Pool.ALL
     if tune and (asked.get("redraw") is None or math.isinf(epsilon)):
@@ -322,6 +319,7 @@ def release_of(
     clip = asked.get("clip")
     if clip is None:
         asked["clip"] = 1.0
+    warnings: tuple[str, ...] = ()
     if class_sizes is None or columns:
         # A plan by sizes that are declared, or made up: what it refuses depends on no row.
         stand_in = (100 * asked["mixture"] * len(sites),) * len(first.classes)
@@ -337,20 +335,22 @@ def release_of(
             )
         else:
             part = LOOK_SHARE if columns else COUNT_SHARE
-            looks = plan_looks(
-                first.width,
-                None if unlisted is not None else len(first.classes),
-                plan.federation,
-                columns=columns,
-                epsilon=epsilon * part,
-                delta=delta * part,
-                relation=plan.relation,
-                class_sizes=class_sizes,
-                clip=clip,
-            )
+            with _part_of(epsilon, 1 - part):  # before anything is looked at and paid for
+                likely = replace(plan, delta=delta * (1 - part)).calibrate(epsilon * (1 - part))
+            with _part_of(epsilon, part):
+                looks = plan_looks(
+                    first.width,
+                    None if unlisted is not None else len(first.classes),
+                    plan.federation,
+                    columns=columns,
+                    epsilon=epsilon * part,
+                    delta=delta * part,
+                    relation=plan.relation,
+                    class_sizes=class_sizes,
+                    clip=clip,
+                )
             epsilon, delta = epsilon * (1 - part), delta * (1 - part)
             if budget is not None:
-                likely = replace(plan, delta=delta).calibrate(epsilon)
                 budget.check(looks.cost(budget.relation), likely.cost(budget.relation))
 
             def charge() -> None:
@@ -365,7 +365,9 @@ def release_of(
             least = plan.mixing.mixture * plan.mixing.sites_averaged
             if plan.mixing.pool is Pool.ALL:  # then all classes together hold a mixture
                 least = math.ceil(least / len(first.classes))
+            warnings = found.warnings
             if class_sizes is None:
+                warnings += _raised(found.class_sizes, least, first.classes)
                 class_sizes = tuple(max(size, least) for size in found.class_sizes)
                 asked["sizes"] = Coverage.PAID
             asked["earlier"] = looks.guarantee(seeded=isinstance(source, SeededSource))
@@ -377,7 +379,20 @@ def release_of(
     if tune:
         asked |= _tuned(epsilon, class_sizes=class_sizes, delta=delta, **asked)
     plan = make_plan(class_sizes=class_sizes, delta=delta, **asked)
-    return synthesize(plan.calibrate(epsilon), sites, source=source, progress=progress, **counted)
+    made = synthesize(plan.calibrate(epsilon), sites, source=source, progress=progress, **counted)
+    return replace(made, warnings=(*warnings, *made.warnings))
+
+
+def _raised(sizes: tuple[int, ...], least: int, classes: Sequence[str | int]) -> tuple[str, ...]:
+    """What is said where a class, as counted with noise, is smaller than a mixture."""
+    small = [name for name, size in zip(classes, sizes, strict=True) if size < least]
+    if not small:
+        return ()
+    return (
+        f"class sizes: {len(small)} of {len(classes)} classes have fewer records, as counted with"
+        f" noise, than the {least} that a mixture takes: {listed(small)}; every record of theirs is"
+        " in every mixture, and the mixtures are nearer to 0 than the rows",
+    )
 
 
 def _release_of_moments(
@@ -435,23 +450,28 @@ def _release_of_moments(
     columns = normalise == PAID
     part = LOOK_SHARE if columns else COUNT_SHARE
     if (columns or unlisted is not None) and not math.isinf(epsilon):
-        looks = plan_looks(
-            first.width,
-            None if unlisted is not None else len(first.classes),
-            plan.federation,
-            columns=columns,
-            epsilon=epsilon * part,
-            delta=delta * part,
-            relation=plan.relation,
-            class_sizes=class_sizes,
-            clip=1.0,  # the rounds find their own
-        )
+        plan = replace(plan, delta=delta * (1 - part))
+        with _part_of(epsilon, 1 - part):
+            plan = plan.calibrate(epsilon * (1 - part))
+        with _part_of(epsilon, part):
+            looks = plan_looks(
+                first.width,
+                None if unlisted is not None else len(first.classes),
+                plan.federation,
+                columns=columns,
+                epsilon=epsilon * part,
+                delta=delta * part,
+                relation=plan.relation,
+                class_sizes=class_sizes,
+                clip=1.0,  # the rounds find their own
+            )
         epsilon, delta = epsilon * (1 - part), delta * (1 - part)
-        plan = replace(plan, delta=delta)
-    plan = plan.calibrate(epsilon)
+    else:
+        plan = plan.calibrate(epsilon)
     costs = [one.cost(budget.relation) for one in (looks, plan) if one] if budget else []
     if budget is not None:
         budget.check(*costs)
+    warnings: tuple[str, ...] = ()
     if looks is not None:
 
         def charge_looks() -> None:
@@ -459,6 +479,7 @@ def _release_of_moments(
                 budget.charge(", ".join(looks.plans), costs[0], preliminary=True)
 
         found = looks.take(sites if unlisted is None else unlisted, source, charge_looks)
+        warnings = found.warnings
         plan = replace(
             plan,
             classes=found.classes,
@@ -474,7 +495,7 @@ def _release_of_moments(
     if budget is not None:
         budget.charge("release", plan.cost(budget.relation))
     seeded = isinstance(source, SeededSource)
-    return release_moments(
+    made = release_moments(
         plan,
         first,
         sums_local(sites, source),
@@ -483,6 +504,7 @@ def _release_of_moments(
         ),
         progress=progress,
     )
+    return replace(made, warnings=(*warnings, *made.warnings))
 
 
 def _tuned(epsilon: float, **asked: Any) -> dict[str, int]:
@@ -508,6 +530,33 @@ def _declared_map(sites: Sequence[LabeledRows], normalise: Any) -> ColumnMap:
             "--public-range", "contradicts the ranges of the schema", fix="leave it out"
         )
     return declared
+
+
+def _check_meant(kind: SynthesizerName, projection: int | None, tune: bool) -> None:
+    """Refuse what would be left unused."""
+    if projection is not None and not kind.recordwise:
+        raise InputError(
+            "--projection",
+            f"has no meaning for {kind}",
+            value=projection,
+            fix="leave it out, or use --synthesizer random-projection",
+        )
+    if tune and (kind.recordwise or kind.of_moments):
+        raise InputError(
+            "--tune",
+            f"has no meaning for {kind}",
+            value="auto",
+            fix="leave it out, or use --synthesizer mixing",
+        )
+
+
+@contextmanager
+def _part_of(epsilon: float, part: float) -> Iterator[None]:
+    """What cannot be delivered of a part of the budget, said of the whole that was asked for."""
+    try:
+        yield
+    except EpsilonError as error:
+        raise EpsilonError(epsilon, error.most / part) from None
 
 
 def _check_unlisted(

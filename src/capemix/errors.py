@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 
 def printable(text: str) -> str:
     """Others' words, without what would move a terminal's cursor."""
@@ -26,6 +28,21 @@ class InputError(CapemixError, ValueError):
         self.fix = fix
         got = "" if value is None else f" (got {value})"
         super().__init__(printable(f"{field} {problem}{got}; {fix}."))
+
+
+class EpsilonError(InputError):
+    """An epsilon so large that nothing proves it: the noise for it would prove none at all, and
+    noise that proves some keeps ``most`` or less. Less than was asked is not given in its place."""
+
+    def __init__(self, epsilon: float, most: float) -> None:
+        self.most = most
+        super().__init__(
+            "--epsilon",
+            "is more than can be delivered: what the samplers may be off by weighs e^epsilon"
+            " in delta, so that beyond some epsilon nothing is proved",
+            value=f"{epsilon:g}",
+            fix=f"give at most {math.floor(10 * most) / 10:g}, or inf for no guarantee",
+        )
 
 
 class BudgetError(InputError):

@@ -32,6 +32,7 @@ from capemix.queries import Relation
 from capemix.randomness.source import Source
 from capemix.randomness.tables import discrete_gaussian, rounded_gaussian
 from capemix.synthesizers.moments import shrunk_sizes
+from capemix.synthesizers.told import listed, records_of, stands_out, sure, told_sizes
 
 Real = npt.NDArray[np.float64]
 Contribution = Callable[[LabeledRows], npt.NDArray[Any]]
@@ -49,7 +50,17 @@ _COVERED: Final = 0.9
 """The part of the rows that the clip norm should leave as they are."""
 
 _SURE: Final = 4.0
-"""Noise deviations that a count must exceed to be taken for one; noise does it once in 30,000."""
+"""Noise deviations of a second moment that a variance is taken to be at least."""
+
+_MEAN: Final = 1.0 / math.sqrt(3.0)
+"""What a column's mean is known to vary by beforehand, in half ranges: as if even between the
+ends."""
+
+_OCTAVE: Final = 4
+"""Steps of `NORMS` to a factor of 2: rows whose norms can be told have many within one."""
+
+GUESS: Final = (-1.0, 1.0)
+"""A column's range where nothing shows any."""
 
 MOST_COLUMNS: Final = 250
 """Columns whose ranges are looked for. Beyond, the look is not worth its noise, which grows with
@@ -63,12 +74,14 @@ LIST_FAILURE: Final = 0.25
 
 @dataclass(frozen=True)
 class Looked:
-    """What was found, or declared (classes, sizes); None where nothing was looked for."""
+    """What was found, or declared (classes, sizes); None where nothing was looked for.
+    ``warnings`` say what could not be told from noise, and what was taken in its place."""
 
     classes: tuple[str | int, ...]
     class_sizes: tuple[int, ...]
     normalise: ColumnMap | None
     clip: float | None
+    warnings: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, eq=False)
@@ -128,24 +141,30 @@ class Looks:
             sites = [sites.listed(classes)]
         else:
             classes = sites[0].classes
-        width = sites[0].width
+        width, names = sites[0].width, sites[0].feature_names
         taken = _Taken(sites, self.plans, source)
+        counted = 0.0  # noise on a count
         if CLASS_LIST in self.plans:
             sizes = tuple(round(size) for size in counts.tolist())
+            counted = taken.deviation(CLASS_LIST)
         elif self.class_sizes is None:
             one_hot = np.eye(len(classes))
             counts = taken.sum("class sizes", lambda rows: one_hot[rows.labels]).ravel()
-            shrunk = shrunk_sizes(counts, taken.deviation("class sizes"))
-            sizes = tuple(round(size) for size in shrunk.tolist())
+            counted = taken.deviation("class sizes")
+            told, said = told_sizes(counts, shrunk_sizes(counts, counted), counted, classes)
+            sizes = tuple(round(size) for size in told.tolist())
+            taken.warnings += said
         else:
             counts = np.array(self.class_sizes, dtype=np.float64)
             sizes = tuple(max(1, size) for size in self.class_sizes)
         normalise, clip = None, None
         if "ranges" in self.plans:
-            normalise = _columns(taken, width, max(1.0, float(counts.sum())))
+            records = Counted(records_of(counts, counted)[0], counted * math.sqrt(len(counts)))
+            normalise = _columns(taken, names, records)
         if "clip norm" in self.plans and normalise is not None:
             clip = _norm(taken, width, normalise)
-        return Looked(classes, sizes, normalise, clip), tuple(taken.seen)
+        found = Looked(classes, sizes, normalise, clip, tuple(taken.warnings))
+        return found, tuple(taken.seen)
 
     def _listed(self, words: Words, source: Source) -> tuple[tuple[str | int, ...], Real]:
         """The labels whose noisy counts stand out, and those counts."""
@@ -258,6 +277,7 @@ class _Taken:
     ) -> None:
         self._sites, self._plans, self._source = sites, plans, source
         self.seen: list[Seen] = []
+        self.warnings: list[str] = []
 
     def sum(self, name: str, adds: Contribution) -> Real:
         """The noisy sum over all sites of what ``adds`` makes of their rows."""
@@ -284,9 +304,20 @@ class _Taken:
         return float(plan.noise or 0.0) * plan.mixing.sites_averaged
 
 
-def _columns(taken: _Taken, width: int, records: float) -> ColumnMap:
+@dataclass(frozen=True)
+class Counted:
+    """How many records there are, and the deviation of the noise on that; 0 where declared."""
+
+    records: float
+    deviation: float = 0.0
+
+
+def _columns(taken: _Taken, names: Sequence[str], counted: Counted) -> ColumnMap:
+    width, records = len(names), counted.records
     histogram = taken.sum("ranges", lambda rows: one_hot_sizes(rows.features))
-    low, high = ranges_of(histogram.reshape(width, _BINS), taken.deviation("ranges"))
+    found = ranges_of(histogram.reshape(width, _BINS), taken.deviation("ranges"), counted)
+    taken.warnings += found.warnings(names, taken.deviation("ranges"))
+    low, high = found.low, found.high
     middle, half = (low + high) / 2, (high - low) / 2
     within = _map(middle, half, low, high)
 
@@ -295,10 +326,23 @@ def _columns(taken: _Taken, width: int, records: float) -> ColumnMap:
         return np.hstack([scaled, scaled**2])
 
     first, second = taken.sum("means and scales", moments).reshape(2, width) / records
-    least = _SURE * taken.deviation("means and scales") / records
-    mean = np.clip(first, -1.0, 1.0)
-    variance = np.clip(second - mean**2, min(1.0, max(least, 1e-6)), 1.0)
+    noise = taken.deviation("means and scales") / records
+    taken.warnings += _untold_means(noise)
+    mean = np.clip(first, -1.0, 1.0) * (_MEAN**2 / (_MEAN**2 + noise**2))  # Wiener's factor
+    variance = np.clip(second - mean**2, min(1.0, max(_SURE * noise, 1e-6)), 1.0)
     return _map(middle + mean * half, half * np.sqrt(variance), low, high)
+
+
+def _untold_means(noise: float) -> tuple[str, ...]:
+    """``noise``: the deviation on a mean and on a mean square, in half ranges."""
+    if _SURE * noise < 1.0:
+        return ()
+    what = "means and scales" if noise > _MEAN else "scales"
+    instead = "the ranges' middles and halves" if noise > _MEAN else "the ranges' halves"
+    return (
+        f"means and scales: the columns' {what} cannot be told from noise (deviation {noise:.3g}"
+        f" half ranges); {instead} stand in for them",
+    )
 
 
 def _norm(taken: _Taken, width: int, normalise: ColumnMap) -> float:
@@ -306,7 +350,15 @@ def _norm(taken: _Taken, width: int, normalise: ColumnMap) -> float:
         return one_hot_norms(_finite(normalise_rows(rows.features, normalise)))
 
     counts = taken.sum("clip norm", norms)
-    return float(math.sqrt(width) * NORMS[quantile_of(counts, _COVERED)])
+    place = quantile_of(counts, _COVERED)
+    if not stands_out(counts.ravel(), taken.deviation("clip norm"), _OCTAVE):
+        place = NORMS.index(1.0)
+        taken.warnings.append(
+            "clip norm: the records' norms cannot be told from noise (deviation"
+            f" {taken.deviation('clip norm'):.3g} records); the root of the number of columns"
+            " stands in for a quantile of them"
+        )
+    return float(math.sqrt(width) * NORMS[place])
 
 
 def _map(*parts: Real) -> ColumnMap:
@@ -333,19 +385,77 @@ def one_hot_sizes(features: npt.NDArray[Any]) -> npt.NDArray[np.uint8]:
     return out.reshape(len(values), values.shape[1] * _BINS)
 
 
-def ranges_of(histogram: Real, deviation: float) -> tuple[Real, Real]:
-    """A column's range: from the lowest to the highest bin that surely holds records."""
+@dataclass(frozen=True, eq=False)
+class Ranges:
+    """Each column's. ``untold`` columns are those of which noise hides where their values lie: they
+    have the range ``shared``, which is what they surely hold taken together, or a guess. ``short``
+    ones surely have more than a tenth of their records beyond the range that was found."""
+
+    low: Real
+    high: Real
+    untold: tuple[int, ...] = ()
+    shared: tuple[float, float] = GUESS
+    guessed: bool = False
+    short: tuple[int, ...] = ()
+
+    def warnings(self, names: Sequence[str], deviation: float) -> tuple[str, ...]:
+        said, noise = [], f"noise (deviation {deviation:.3g} records)"
+        if self.untold:
+            low, high = self.shared
+            by = "a guess" if self.guessed else "what they surely hold taken together"
+            said.append(
+                f"ranges: {len(self.untold)} of {len(names)} cannot be told from {noise}:"
+                f" {listed(names[column] for column in self.untold)};"
+                f" they are taken as {low:g} to {high:g}, {by}"
+            )
+        if self.short:
+            said.append(
+                f"ranges: of {len(self.short)} of {len(names)} columns more than a tenth of the"
+                f" records lies beyond what stands out of {noise}, and is moved into the range:"
+                f" {listed(names[column] for column in self.short)}"
+            )
+        return tuple(said)
+
+
+def ranges_of(histogram: Real, deviation: float, counted: Counted | None = None) -> Ranges:
+    """A column's range: from the lowest to the highest bin that surely holds records. Where no bin
+    does, or none but that of zeros, though records are surely missing there: from the lowest to the
+    highest that all such columns together surely hold. So but for a chance of `CHANCE` no end of a
+    range is more than twice as large as a value that such a column has, or 1."""
+    columns, bins = histogram.shape
     edges = 2.0 ** np.arange(EXPONENTS[0], EXPONENTS[-1] + 2)
     lower = np.concatenate([-edges[1:][::-1], [0.0], edges[:-1]])
     upper = np.concatenate([-edges[:-1][::-1], [0.0], edges[1:]])
-    low, high = np.empty(len(histogram)), np.empty(len(histogram))
+    clear = sure((columns + 1) * bins) * deviation  # of the columns, and of some together
+    low, high = np.tile(GUESS, (columns, 1)).T.copy()
+    untold, short = [], []
     for column, counts in enumerate(histogram):
-        held = np.flatnonzero(counts > _SURE * deviation)
+        held = np.flatnonzero(counts > clear)
         if not len(held):
-            held = np.array([int(counts.argmax())])
-        low[column], high[column] = lower[held[0]], upper[held[-1]]
-    thin = high - low <= 0.0  # nothing but zeros
-    return np.where(thin, -1.0, low), np.where(thin, 1.0, high)
+            untold.append(column)
+            continue
+        least, most = lower[held[0]], upper[held[-1]]
+        missing = _surely_missing(counts[held[0] : held[-1] + 1], deviation, counted, columns)
+        if least < most:
+            low[column], high[column] = least, most
+            short += [column] * missing
+        else:  # nothing but zeros, which any range holds
+            untold += [column] * missing
+    together = histogram[untold].sum(axis=0)
+    held = np.flatnonzero(together > clear * math.sqrt(len(untold))) if untold else np.array([])
+    shown = len(held) > 0 and lower[held[0]] < upper[held[-1]]
+    shared = (float(lower[held[0]]), float(upper[held[-1]])) if shown else GUESS
+    low[untold], high[untold] = shared
+    return Ranges(low, high, tuple(untold), shared, not shown, tuple(short))
+
+
+def _surely_missing(within: Real, deviation: float, counted: Counted | None, columns: int) -> bool:
+    """Whether noisy counts surely lack more than a tenth of the records."""
+    if counted is None:
+        return False
+    lacking = _COVERED * counted.records - float(within.sum())
+    noise = math.hypot(deviation * math.sqrt(len(within)), _COVERED * counted.deviation)
+    return lacking > sure(columns) * noise
 
 
 def one_hot_norms(rows: Real) -> Real:

@@ -31,6 +31,7 @@ from capemix.prepare.rows import denormalise_rows
 from capemix.prepare.steps import SiteZScore
 from capemix.private import Json, public_text
 from capemix.redraw import redrawn_rows
+from capemix.synthesizers.told import more_than_noise
 
 FORMAT: Final = "capemix-release/1"
 _VERSIONED: Final = ("capemix", "numpy", "scipy", "cryptography", "dp-accounting", "pyarrow")
@@ -43,7 +44,7 @@ class Release:
     ``soft_labels``, where there are any, say how likely each of the plan's classes is: rows by
     classes. ``mixed_labels``, where records of all classes are mixed, are the noisy mixed one-hot
     labels; ``labels`` then holds their largest entries. Rows of a ``table`` are coded by it: see
-    `columns`.
+    `columns`. ``warnings`` say in words what could not be told from noise, by noisy values alone.
     """
 
     features: npt.NDArray[np.floating[Any]]
@@ -56,6 +57,7 @@ class Release:
     soft_labels: SoftLabels | None = None
     table: Table | None = None
     mixed_labels: npt.NDArray[np.floating[Any]] | None = None
+    warnings: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         if self.soft_labels is not None:
@@ -74,6 +76,13 @@ class Release:
     ) -> Release:
         """Post-process the noisy means; of ``schema_of`` only the public schema is read."""
         rows, labels = plan.mixing.rows_from_means(means)
+        tau = float(plan.noise or 0.0)
+        warnings: tuple[str, ...] = ()
+        if not more_than_noise(rows, plan.mixing.samples, tau):
+            warnings = (
+                f"mixtures: they cannot be told from noise alone, of deviation {tau:.3g} on each"
+                f" number of a row whose norm is at most {plan.mixing.clip:.3g}",
+            )
         if plan.redraw is not None:
             rows, labels = redrawn_rows(plan, rows)
         elif not isinstance(plan.normalise, SiteZScore):
@@ -88,6 +97,7 @@ class Release:
             label_name=schema_of.label_name,
             image_shape=image,
             mixed_labels=plan.mixing.mixed_labels_from_means(means),
+            warnings=warnings,
         )
 
     def __len__(self) -> int:
@@ -127,6 +137,7 @@ class Release:
             "plan": self.plan.as_json(),
             "budget": [asdict(line) for line in self.plan.budget()],
             "schema": schema,
+            "warnings": list(self.warnings),
             "versions": {name: version(name) for name in _VERSIONED},
             "sha256": digests,
         }

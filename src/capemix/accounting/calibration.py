@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from typing import Final
 
 from scipy.optimize import brentq
 
-from capemix.errors import InputError
+from capemix.errors import EpsilonError, InputError
+
+_DELIVERED: Final = 1e-3
+"""The part of epsilon that may be left unused before it counts as not delivered."""
 
 
 def smallest_noise(
@@ -20,8 +24,9 @@ def smallest_noise(
 ) -> float:
     """The smallest noise with ``epsilon_at(noise) <= target``, which holds for what is returned.
 
-    ``epsilon_at`` falls with the noise. The answer is bracketed in steps of the factor ``step``
-    from ``start``, then narrowed on the logarithms of both.
+    ``epsilon_at`` falls with the noise. Where it turns infinite before it comes near the target,
+    the target cannot be delivered and is refused, with what can be. The answer is bracketed in
+    steps of the factor ``step`` from ``start``, then narrowed on the logarithms of both.
     """
     if target == math.inf:
         return 0.0
@@ -54,6 +59,11 @@ def smallest_noise(
         return high
     root = brentq(excess, math.log(low), math.log(high), xtol=relative_tolerance / 2)
     noise = math.exp(root)
-    while noise < high and epsilon_at(noise) > target:
+    while (reached := epsilon_at(noise)) > target:
         noise *= 1 + relative_tolerance / 2
-    return min(noise, high)
+        if noise >= high:
+            noise, reached = high, epsilon_at(high)
+            break
+    if reached < target * (1 - _DELIVERED) and math.isinf(epsilon_at(noise * (1 - _DELIVERED))):
+        raise EpsilonError(target, reached)
+    return noise

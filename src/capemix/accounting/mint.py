@@ -264,6 +264,11 @@ def row_noise(epsilon: float, sensitivity: float, delta: float) -> float:
     return multiplier * sensitivity * (1 + 1e-12)
 
 
+def most_recordwise(columns: int, delta: float) -> float:
+    """The largest epsilon that `recordwise_epsilon` proves, whatever the noise."""
+    return math.log(_SAMPLERS_SHARE * delta / ((columns + 1) * SAMPLER_ERROR))
+
+
 def recordwise_epsilon(noised: NoisedRecord, delta: float) -> float:
     """Row and label of one record: their epsilons add, and the label needs no delta."""
     total = row_epsilon(noised.noise, noised.sensitivity, delta) + noised.label_epsilon

@@ -130,7 +130,8 @@ def synth(
     with spinner("writing the release", quiet=json):
         folder = release.save(out)
     if json:
-        print_json({**_account_of(release.plan, release.guarantee), "out": str(folder)})
+        said = {"warnings": list(release.warnings), "out": str(folder)}
+        print_json({**_account_of(release.plan, release.guarantee), **said})
     else:
         print_release(release, folder)
 

@@ -221,6 +221,13 @@ class Mixing:
         if self.public_range is None and info is not None:
             return PublicMap.of_range(*info.value_range, center=self.public_center)
         if self.public_range in (None, "none"):
+            if self.public_center is not None:
+                raise InputError(
+                    "--public-center",
+                    "has no meaning without a range",
+                    value=self.public_center,
+                    fix="leave it out, or give --public-range LO,HI",
+                )
             return PublicMap()
         try:
             low, high = (float(part) for part in str(self.public_range).split(","))
@@ -492,6 +499,22 @@ class Method:
 
         paper = self.accountant == "paper" and mixing.public_range is None
         kind = self.normalise or ("site-zscore" if paper else "public")
+        if kind == "site-zscore":
+            for name in ("public_range", "public_center"):
+                if name in typed:
+                    raise InputError(
+                        f"--{name.replace('_', '-')}",
+                        "has no meaning for --normalise site-zscore",
+                        value=getattr(mixing, name),
+                        fix="leave it out, or use --normalise public",
+                    )
+        if "alpha" in typed and table.partition != "dirichlet":
+            raise InputError(
+                "--alpha",
+                f"has no meaning for --partition {table.partition}",
+                value=table.alpha,
+                fix="leave it out, or use --partition dirichlet",
+            )
         how = SiteZScore() if kind == "site-zscore" else mixing.public_map(opened.info)
         own = (
             *("scheme", "form", "accountant", "site_noise", "selection", "relation", "law"),

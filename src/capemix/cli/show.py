@@ -137,6 +137,8 @@ def print_release(release: Release, folder: Path) -> None:
     console.print(table)
     lines = [asdict(line) for line in plan.budget()]
     print_table("budget, against the strongest view", lines)
+    for warning in release.warnings:
+        console.print(f"Warning: {warning}.", soft_wrap=True)
     if guarantee.status is not Status.GUARANTEE:
         console.print(f"Note: {guarantee.status}. Do not publish this as a private release.")
 

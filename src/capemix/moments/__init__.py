@@ -66,4 +66,5 @@ def release_moments(
         image_shape=schema_of.image_shape,
         table=plan.table,
         soft_labels=soft,
+        warnings=taking.warnings,
     )

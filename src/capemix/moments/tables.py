@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import numpy.typing as npt
 
@@ -33,6 +35,7 @@ from capemix.synthesizers.moments import (
     wigner_edge,
 )
 from capemix.synthesizers.tables import frequencies, picked
+from capemix.synthesizers.told import sure, told_apart
 
 Real = npt.NDArray[np.float64]
 
@@ -42,13 +45,9 @@ def taken_moments(taking: Taking) -> ClassGaussians:
     records, plan = float(sizes.sum()), taking.plan
     rank = tuned_rank(records, len(plan.classes), plan.most_rank, taking.noise_multiplier(SPREADS))
     taking.choose(rank)
-    centre = taking.first(CENTRE, taking.frame(), CLIPPED_AT, apart=False)[0][0] / records
+    centre = _centre(taking, records)
     centres = _class_centres(taking, centre, sizes)
-    within = taking.frame(centre=centres)
-    asked = Spreads(within, taking.clip(SPREAD, within, CLIPPED_AT), apart=False)
-    spread, deviation = taking.second(SPREAD, asked)
-    edge = wigner_edge(deviation / records, plan.width)
-    variances, directions, flat = cleaned_spread(spread[0] / records, edge)
+    variances, directions, flat = _spread(taking, centres, records)
     texture = texture_of(variances, directions, flat)
     for block in plan.table.blocks if plan.table is not None else ():
         texture[block] = 0.0
@@ -57,6 +56,45 @@ def taken_moments(taking: Taking) -> ClassGaussians:
         basis, scale = directions[:, -rank:], variances[-rank:] ** -0.5
         spreads += _own_spreads(taking, centres, sizes, basis, scale)
     return ClassGaussians(sizes, centres, spreads, texture)
+
+
+def _centre(taking: Taking, records: float) -> Real:
+    """Of all rows; the middle of the map where noise is longer than a clipped row."""
+    width = taking.plan.width
+    sums, _ = taking.first(CENTRE, taking.frame(), CLIPPED_AT, apart=False)
+    length = taking.deviation(CENTRE) * math.sqrt(width) / records  # in clip norms
+    if length < 1.0:
+        return np.asarray(sums[0] / records)
+    taking.warn(
+        f"centre: it cannot be told from noise, which is {length:.3g} times as long as a clipped"
+        " record; the middles of the ranges, or the columns' noisy means, stand in for it"
+    )
+    return np.zeros(width)
+
+
+def _spread(taking: Taking, centres: Real, records: float) -> tuple[Real, Real, int]:
+    """Within classes, one for all: as `cleaned_spread` has it. Where not even its trace stands out
+    of the noise, that of records as long as they are clipped."""
+    width = taking.plan.width
+    within = taking.frame(centre=centres)
+    asked = Spreads(within, taking.clip(SPREAD, within, CLIPPED_AT), apart=False)
+    sums, deviation = taking.second(SPREAD, asked)
+    spread, noise = sums[0] / records, deviation / records
+    if float(np.trace(spread)) <= sure(1) * noise * math.sqrt(width):
+        taking.warn(
+            "spread: the columns' variances cannot be told from noise; they are taken to be alike,"
+            " of records as long as the norm they are clipped at"
+        )
+        return np.full(width, asked.clip**2 / width), np.eye(width), width
+    variances, directions, flat = cleaned_spread(spread, wigner_edge(noise, width))
+    if flat == width > 1:
+        taking.warn(
+            "spread: which columns go together cannot be told from noise; they are drawn as if"
+            " none did, with variances alike"
+        )
+    # A clipped record has no more than its clip norm in any direction: beyond lies noise.
+    most = max(asked.clip**2, float(variances.min()))
+    return np.minimum(variances, most), directions, flat
 
 
 def _class_centres(taking: Taking, centre: Real, sizes: Real) -> Real:
@@ -68,7 +106,13 @@ def _class_centres(taking: Taking, centre: Real, sizes: Real) -> Real:
     found = shrunk_centres(first, (far / sizes) ** 2)
     sums, near = taking.first(AGAIN, taking.frame(centre=centre + found), CLIPPED_AT, apart=True)
     offsets, deviation = averaged(first, far, found + sums / sizes[:, None], near)
-    return centre + shrunk_centres(offsets, (deviation / sizes) ** 2)
+    variances = (deviation / sizes) ** 2
+    if not told_apart(offsets, variances):
+        taking.warn(
+            "class centres: what sets the classes apart cannot be told from noise; a model trained"
+            " on these rows learns next to nothing of the classes"
+        )
+    return centre + shrunk_centres(offsets, variances)
 
 
 def _own_spreads(taking: Taking, centres: Real, sizes: Real, basis: Real, scale: Real) -> Real:

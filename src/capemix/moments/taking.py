@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import math
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -16,6 +17,7 @@ from capemix.plan.shares import NORMS_OF, SIZES
 from capemix.prepare.frame import Frame
 from capemix.prepare.moments import Contribution, Moments, NormHistogram, Spreads
 from capemix.synthesizers.moments import shrunk_sizes
+from capemix.synthesizers.told import listed, stands_out, told_sizes
 
 Real = npt.NDArray[np.float64]
 
@@ -26,7 +28,7 @@ by name, and that round's plan. What comes back is over the plan's divisor."""
 
 class Taking:
     """The rounds of a release, up to where they are taken. ``plan`` has what is chosen on the way;
-    ``digest`` is one of all noisy sums so far."""
+    ``digest`` is one of all noisy sums so far, ``warnings`` what could not be told from noise."""
 
     def __init__(
         self,
@@ -38,6 +40,21 @@ class Taking:
         self._sum_of, self._progress = sum_of, progress
         self._rounds = self.plan.chosen_rounds()
         self._seen = hashlib.sha256()
+        self._said: list[str] = []
+        self._norms_untold: list[str] = []
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        norms: tuple[str, ...] = ()
+        if self._norms_untold:
+            norms = (
+                f"norms: for the {listed(self._norms_untold)} they cannot be told from noise;"
+                " the root of the number of directions stands in for a quantile of them",
+            )
+        return (*self._said, *norms)
+
+    def warn(self, *said: str) -> None:
+        self._said += said
 
     @property
     def digest(self) -> int:
@@ -49,7 +66,11 @@ class Taking:
         if declared is not None:
             return np.array(declared, dtype=np.float64)
         asked = Moments(self.frame(), 1.0, (1.0, 0.0))
-        return shrunk_sizes(asked.counts(self.sum(SIZES, asked)), self.deviation(SIZES))
+        counts, deviation = asked.counts(self.sum(SIZES, asked)), self.deviation(SIZES)
+        shrunk = shrunk_sizes(counts, deviation)
+        sizes, said = told_sizes(counts, shrunk, deviation, self.plan.classes)
+        self.warn(*said)
+        return sizes
 
     def choose(self, rank: int, clusters: int = 1) -> None:
         """Once, after the sizes."""
@@ -68,8 +89,12 @@ class Taking:
 
     def clip(self, name: str, frame: Frame, part: float) -> float:
         """The norm that ``part`` of the records do not exceed, from a round of its own."""
-        asked = NormHistogram(frame)
-        return max(asked.quantile(self.sum(NORMS_OF.format(name), asked), part), 1e-6)
+        asked, norms = NormHistogram(frame), NORMS_OF.format(name)
+        sums = self.sum(norms, asked)
+        if not stands_out(sums[:, 0], self.deviation(norms), asked.octave):
+            self._norms_untold.append(name)
+            return math.sqrt(frame.directions)
+        return max(asked.quantile(sums, part), 1e-6)
 
     def first(self, name: str, frame: Frame, part: float, *, apart: bool) -> tuple[Real, float]:
         """Sums of the clipped vectors, and the deviation of the noise on each number."""

@@ -143,6 +143,26 @@ def make_plan(
     paper = accountant is Accountant.PAPER
     algorithm1 = scheme is Scheme.CAPE and form is Form.ALGORITHM1
     averaged = algorithm1 or scheme is Scheme.CONVENTIONAL
+    for option, value, has_meaning in (
+        ("--form", form, scheme is Scheme.CAPE or form is Form.JOINT),
+        ("--masks", masks, scheme is Scheme.CAPE or masks in (None, MaskKind.RING)),
+        ("--peers", peers, scheme is Scheme.CAPE or peers is None),
+        ("--colluding", colluding, scheme is not Scheme.CENTRAL or not colluding),
+        ("--dropouts", dropouts, scheme is not Scheme.CENTRAL or not dropouts),
+    ):
+        if not has_meaning:
+            raise InputError(
+                option,
+                f"has no meaning for --scheme {scheme}",
+                value=value,
+                fix="leave it out, or use --scheme cape",
+            )
+    if printed_theorem and not paper:
+        raise InputError(
+            "--printed-theorem",
+            f"has no meaning for --accountant {accountant}",
+            fix="leave it out, or use --accountant paper",
+        )
     if scheme is Scheme.CENTRAL:
         sites, colluding, dropouts, masks = 1, 0, 0, MaskKind.RING
     if masks is None:
@@ -169,7 +189,15 @@ def make_plan(
     if not isinstance(samples, tuple):
         if not isinstance(samples, int):
             raise InputError("--samples", "must be a whole number", value=samples, fix="round it")
-        samples = spread(samples, len(class_sizes) if pool is Pool.CLASS else 1)
+        groups = len(class_sizes) if pool is Pool.CLASS else 1
+        if 1 <= samples < groups:
+            raise InputError(
+                "--samples",
+                f"must be at least one mixture for each of the {groups} classes",
+                value=samples,
+                fix="raise it",
+            )
+        samples = spread(samples, groups)
     return Plan(
         mixing=Mixing(
             width=width,

@@ -10,7 +10,7 @@ from capemix.accounting import mint
 from capemix.accounting.cost import Cost
 from capemix.data.cells import are_distinct
 from capemix.data.schema import Table
-from capemix.errors import InputError
+from capemix.errors import EpsilonError, InputError
 from capemix.federation import Federation, MaskKind, Scheme
 from capemix.guarantee import Guarantee
 from capemix.plan.images import MOST_COLUMNS, Images
@@ -325,18 +325,24 @@ class MomentsPlan:
             raise InputError(
                 "--epsilon", "must be above 0", value=epsilon, fix="give a budget, or inf for none"
             )
-        multiplier = max(
-            plan_rounds(
-                self._asked(rank, clusters),
-                self.federation,
-                epsilon=epsilon,
-                delta=self.delta,
-                relation=self.relation,
-                law=self.law,
-            ).multiplier
-            for rank, clusters in self._choices
-        )
-        return replace(self, multiplier=multiplier)
+        multipliers, most = [], []
+        for rank, clusters in self._choices:
+            try:
+                planned = plan_rounds(
+                    self._asked(rank, clusters),
+                    self.federation,
+                    epsilon=epsilon,
+                    delta=self.delta,
+                    relation=self.relation,
+                    law=self.law,
+                )
+            except EpsilonError as error:
+                most.append(error.most)
+            else:
+                multipliers.append(planned.multiplier)
+        if most:
+            raise EpsilonError(epsilon, min(most))
+        return replace(self, multiplier=max(multipliers))
 
     # -- accounting --------------------------------------------------------------------------
 

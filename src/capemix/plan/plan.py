@@ -16,7 +16,7 @@ from capemix.accounting.calibration import smallest_noise
 from capemix.accounting.cost import Cost, sum_cost
 from capemix.accounting.theorem1 import Theorem1
 from capemix.data.cells import are_distinct
-from capemix.errors import InputError
+from capemix.errors import EpsilonError, InputError
 from capemix.federation import (
     Federation,
     MaskKind,
@@ -430,7 +430,7 @@ class Plan:
         start, step, tolerance = self.mixing.row_bound / self.mixing.mixture, 2.0, 2e-5
         if self.law is NoiseLaw.ROUNDED:
             # PLD is slow, and never above Rényi accounting: start from the latter's answer.
-            start = replace(self, law=NoiseLaw.DISCRETE).calibrate(epsilon).noise or start
+            start = _noise_by_renyi(self, epsilon) or start
             step, tolerance = 1.25, 2e-4
         noise = smallest_noise(
             sound_epsilon, epsilon, start=start, step=step, relative_tolerance=tolerance
@@ -487,6 +487,15 @@ class Plan:
             if self.contribution is None
             else contribution_as_json(self.contribution),
         }
+
+
+def _noise_by_renyi(plan: Plan, epsilon: float) -> float | None:
+    """Near to the noise that rounded Gaussians need: or to the least that anything is proved of."""
+    discrete = replace(plan, law=NoiseLaw.DISCRETE)
+    try:
+        return discrete.calibrate(epsilon).noise
+    except EpsilonError as error:
+        return discrete.calibrate(0.9 * error.most).noise
 
 
 def lattice_norm_bound(multiplier: float, columns: int) -> int:

@@ -23,7 +23,7 @@ from capemix.accounting import mint
 from capemix.accounting.cost import Cost, record_cost
 from capemix.accounting.gaussian import kept_probability
 from capemix.data.cells import are_distinct
-from capemix.errors import InputError
+from capemix.errors import EpsilonError, InputError
 from capemix.guarantee import Guarantee
 from capemix.plan.plan import (
     BudgetLine,
@@ -220,6 +220,9 @@ class RecordPlan:
             raise InputError(
                 "--epsilon", "must be above 0", value=epsilon, fix="give a budget, or inf for none"
             )
+        most = mint.most_recordwise(self.columns, self.delta)
+        if most < epsilon < math.inf:
+            raise EpsilonError(epsilon, most)
         for_row = epsilon * (1.0 - self._paid_label_share)
         return self.with_noise(mint.row_noise(for_row, self.sensitivity, self.delta))
 

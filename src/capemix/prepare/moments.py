@@ -162,6 +162,8 @@ class NormHistogram:
     width: int = field(default=1, init=False)
     bound: float = field(default=1.0, init=False)
     apart: bool = field(default=False, init=False)
+    octave: int = field(default=4, init=False)
+    """Neighbouring groups whose norms are within a factor of 2."""
 
     def add(self, sums: npt.NDArray[Any], v: Real, _group: Codes, lattice: int | None) -> None:
         norms = row_norms(v) / math.sqrt(v.shape[1])

@@ -1,0 +1,357 @@
+"""What cannot be told from noise is said, and something sane is taken in its place; what cannot be
+meant is refused by declared numbers."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+from scipy import stats
+
+import capemix.looks
+from capemix.api import Synthesizer, release_of
+from capemix.data.rows import LabeledRows
+from capemix.errors import EpsilonError, InputError
+from capemix.federation import Federation, Scheme
+from capemix.looks import EXPONENTS, GUESS, Counted, one_hot_sizes, plan_looks, ranges_of
+from capemix.plan import make_plan
+from capemix.queries import Relation
+from capemix.randomness.source import SeededSource
+from capemix.synthesizers.told import (
+    CHANCE,
+    more_than_noise,
+    positive_mean,
+    records_of,
+    stands_out,
+    sure,
+    told_apart,
+    told_sizes,
+)
+from conftest import Capemix
+
+Real = npt.NDArray[np.float64]
+
+BINS = 2 * len(EXPONENTS) + 1
+
+
+def a_table(rows: int, columns: int = 20) -> LabeledRows:
+    """Columns of sizes from 0.02 to 1000, each lognormal, a third of them with zeros in half of
+    their rows; two classes a third of a deviation apart."""
+    rng = np.random.default_rng(5)
+    label = rng.integers(0, 2, rows)
+    size = 2.0 ** rng.uniform(-6, 10, columns)
+    features = size * np.exp(0.6 * rng.normal(size=(rows, columns)) + 0.3 * label[:, None])
+    features[:, ::3] *= rng.random((rows, len(range(0, columns, 3)))) < 0.5
+    return LabeledRows(
+        features=features,
+        labels=label,
+        classes=("no", "yes"),
+        feature_names=tuple(f"x{place}" for place in range(columns)),
+    )
+
+
+def released(rows: LabeledRows, epsilon: float, seed: int = 1, kind: str = "moments") -> Any:
+    return release_of(
+        rows, epsilon=epsilon, synthesizer=kind, normalise="paid", source=SeededSource(seed)
+    )
+
+
+# -- what noise explains: laws, and wrong laws --------------------------------------------------
+
+
+def test_noise_alone_stands_out_as_seldom_as_is_said_and_more_often_where_it_is_larger() -> None:
+    rng = np.random.default_rng(0)
+
+    def often(noise: float, window: int) -> float:
+        tries = noise * rng.normal(size=(4000, 33))
+        return float(np.mean([stands_out(counts, 1.0, window) for counts in tries]))
+
+    for window in (1, 4):
+        assert often(1.0, window) < 1.6 * CHANCE
+        assert often(1.5, window) > 5 * CHANCE
+    assert stats.norm.sf(sure(33)) * 33 == pytest.approx(CHANCE)
+
+
+def test_the_ranges_of_noise_alone_are_a_guess_and_wild_if_noise_is_taken_for_less() -> None:
+    rng = np.random.default_rng(1)
+    noisy = 100.0 * rng.normal(size=(300, 5, BINS))
+    fits = [ranges_of(each, 100.0) for each in noisy]
+    guessed = [found.untold == (0, 1, 2, 3, 4) and found.guessed for found in fits]
+    assert np.mean(guessed) > 1 - 2 * CHANCE
+    assert all((found.low[0], found.high[0]) == GUESS for found in fits if found.untold)
+    wild = [float(np.abs(ranges_of(each, 50.0).high).max()) for each in noisy]
+    assert np.mean(np.array(wild) > 1000.0) > 0.3
+
+
+def test_columns_that_noise_hides_share_what_they_hold_together() -> None:
+    rng = np.random.default_rng(2)
+    values = np.where(rng.random((400, 40)) < 0.5, 0.0, rng.uniform(1.0, 3.9, size=(400, 40)))
+    histogram = one_hot_sizes(values).sum(axis=0).reshape(40, BINS)
+    noisy = histogram + 100.0 * rng.normal(size=histogram.shape)
+    found = ranges_of(noisy, 100.0, Counted(400.0))
+    assert len(found.untold) > 30
+    assert not found.guessed
+    assert found.shared == (0.0, 4.0)
+    assert found.high.max() <= 4.0
+    (said,) = found.warnings([f"x{n}" for n in range(40)], 100.0)
+    assert "cannot be told from noise (deviation 100 records)" in said
+    assert "0 to 4, what they surely hold taken together" in said
+
+
+def test_records_that_a_range_surely_lacks_are_told_and_a_few_are_not() -> None:
+    def of(far: int) -> Any:
+        values = np.concatenate([np.full(10_000 - far, 3.0), 2.0 ** (4 + np.arange(far) % 30)])
+        histogram = one_hot_sizes(values[:, None]).sum(axis=0).reshape(1, BINS)
+        return ranges_of(histogram.astype(np.float64), 40.0, Counted(10_000.0, 50.0))
+
+    assert of(500).short == ()
+    assert of(1800).short == (0,)
+    assert "more than a tenth of the records" in of(1800).warnings(["x"], 40.0)[0]
+
+
+def test_zeros_alone_are_a_column_of_zeros_or_hide_what_is_missing() -> None:
+    zeros = np.zeros((1, BINS))
+    zeros[0, len(EXPONENTS)] = 1000.0
+    assert ranges_of(zeros, 10.0, Counted(1000.0)).untold == ()
+    assert ranges_of(zeros, 10.0, Counted(2000.0)).untold == (0,)
+
+
+@pytest.mark.parametrize("seen", [-3.0, -0.5, 0.0, 1.0, 5.0])
+def test_what_to_expect_of_a_number_that_is_not_negative(seen: float) -> None:
+    cut = stats.truncnorm(-seen / 2.0, math.inf, loc=seen, scale=2.0)
+    assert positive_mean(seen, 2.0) == pytest.approx(cut.mean(), rel=1e-6)
+    assert positive_mean(seen, 0.0) == max(seen, 0.0)
+
+
+def test_sizes_are_as_counted_unless_not_even_their_sum_stands_out() -> None:
+    counts = np.array([500.0, 20.0, -30.0])
+    kept, said = told_sizes(counts, np.maximum(counts, 1.0), 25.0, ("a", "b", "c"))
+    assert kept.tolist() == [500.0, 20.0, 1.0]
+    assert "2 of 3 cannot be told from noise" in said[0]
+    assert said[0].endswith("b, c")
+    even, said = told_sizes(counts, np.maximum(counts, 1.0), 400.0, ("a", "b", "c"))
+    assert len(set(even.tolist())) == 1
+    assert "the number of records cannot be told" in said[0]
+    assert told_sizes(counts + 100, counts + 100, 5.0, ("a", "b", "c"))[1] == ()
+    assert records_of(np.array([3.0, 4.0]), 0.0) == (7.0, True)
+
+
+def test_class_centres_are_told_apart_by_the_noise_they_have_and_not_by_half_of_it() -> None:
+    rng = np.random.default_rng(4)
+    deviation = np.array([1.0, 2.0, 0.5])
+    alike = rng.normal(size=10) + deviation[:, None] * rng.normal(size=(1000, 3, 10))
+    assert np.mean([told_apart(each, deviation**2) for each in alike]) < 2 * CHANCE
+    assert np.mean([told_apart(each, deviation**2 / 4) for each in alike]) > 0.9
+    apart = alike + 3.0 * (np.arange(10) == 4) * np.array([1.0, 0.0, -1.0])[:, None]
+    assert np.mean([told_apart(each, deviation**2) for each in apart]) > 0.9
+
+
+def test_mixtures_are_more_than_noise_by_the_noise_they_have() -> None:
+    rng = np.random.default_rng(6)
+    noise = 0.3 * rng.normal(size=(400, 60, 8)).astype(np.float32)
+    assert np.mean([more_than_noise(each, (30, 30), 0.3) for each in noise]) < 2.5 * CHANCE
+    assert np.mean([more_than_noise(each, (30, 30), 0.25) for each in noise]) > 0.99
+    moved = noise + np.repeat([0.1, -0.1], 30)[:, None].astype(np.float32)
+    assert np.mean([more_than_noise(each, (30, 30), 0.3) for each in moved]) > 0.9
+
+
+# -- releases ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", ["moments", "mixing"])
+@pytest.mark.parametrize("epsilon", [1.0, 0.1])
+def test_few_rows_and_little_budget_give_sane_columns_and_say_so(epsilon: float, kind: str) -> None:
+    """No number is beyond twice the largest of the rows, or 1: the largest was 1e9 times it."""
+    rows = a_table(500)
+    for seed in range(4):
+        release = released(rows, epsilon, seed, kind)
+        assert np.abs(release.features).max() <= 2 * max(np.abs(rows.features).max(), 1.0)
+        said = " ".join(release.warnings)
+        assert "ranges: " in said
+        assert "scales cannot be told from noise" in said
+        assert ("class sizes: " in said) is (epsilon < 1.0)
+
+
+@pytest.mark.parametrize("kind", ["moments", "mixing"])
+def test_many_rows_and_much_budget_warn_of_nothing(kind: str) -> None:
+    rows = a_table(50_000)
+    release = released(rows, 10.0, kind=kind)
+    assert release.warnings == ()
+    assert np.abs(release.features).max() <= 2 * np.abs(rows.features).max()
+
+
+def test_warnings_follow_from_noisy_sums_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two tables that have nothing in common, and the same noisy sums: the same is said."""
+    looks = plan_looks(
+        20,
+        2,
+        Federation(Scheme.CENTRAL),
+        columns=True,
+        epsilon=0.2,
+        delta=1e-6,
+        relation=Relation.ADD_REMOVE,
+    )
+    real, heard = capemix.looks.sum_local, {}
+
+    def repeated(plan: Any, sites: Any, **asked: Any) -> Any:
+        name = (plan.mixing.width, plan.noise)
+        return heard.setdefault(name, real(plan, sites, **asked)).copy()
+
+    monkeypatch.setattr("capemix.looks.sum_local", repeated)
+    first = looks.take([a_table(500)], SeededSource(1))
+    other = a_table(9000)
+    object.__setattr__(other, "features", -1e6 * other.features)
+    assert looks.take([other], SeededSource(2)) == first
+    assert first.warnings
+
+
+def test_warnings_are_in_the_manifest_and_shown(capemix: Capemix, tmp_path: Path) -> None:
+    rows = a_table(500, 4)
+    names = [*rows.feature_names, "y"]
+    lines = [",".join(names)] + [
+        ",".join([*(f"{value:.6g}" for value in row), rows.classes[label]])
+        for row, label in zip(rows.features, rows.labels, strict=True)
+    ]
+    (tmp_path / "rows.csv").write_text("\n".join(lines))
+    asked = ("synth", "--data", tmp_path / "rows.csv", "--label", "y", "--classes", "no,yes")
+    asked += ("--epsilon", 0.1, "--no-ledger", "--synthesizer", "moments")
+    shown = capemix(*asked, "--out", tmp_path / "one")
+    assert shown.code == 0
+    manifest = json.loads((tmp_path / "one" / "manifest.json").read_text())
+    assert any(said.startswith("ranges: 4 of 4 cannot be told") for said in manifest["warnings"])
+    assert "Warning: ranges: 4 of 4 cannot be told from noise" in shown.out
+    ran = capemix(*asked, "--out", tmp_path / "two", "--json")
+    assert any("ranges: 4 of 4" in said for said in json.loads(ran.out)["warnings"])
+    fitted = Synthesizer(0.1, method="moments", classes=("no", "yes")).fit(
+        rows.features, np.array(rows.classes)[rows.labels]
+    )
+    assert any("ranges: 4 of 4" in said for said in fitted.release_.warnings)
+
+
+# -- what cannot be meant ------------------------------------------------------------------------
+
+
+def never(*_args: Any, **_asked: Any) -> Any:
+    raise AssertionError("rows were read")
+
+
+@pytest.mark.parametrize("kind", ["moments", "mixing", "dp-mix", "local-perturbation"])
+def test_an_epsilon_that_cannot_be_delivered_is_refused_before_rows_are_read(
+    kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rows = a_table(500, 3)
+    asked: dict[str, Any] = {"source": SeededSource(1), "synthesizer": kind}
+    if kind != "local-perturbation":
+        asked["normalise"] = "paid"
+    with monkeypatch.context() as patched:
+        patched.setattr("capemix.engines.local.prepare_site", never)
+        patched.setattr("capemix.baselines.recordwise.prepare_rows", never, raising=False)
+        with pytest.raises(EpsilonError, match=r"--epsilon is more than.*\(got 1000\)") as said:
+            release_of(rows, epsilon=1000.0, **asked)
+    most = math.floor(10 * said.value.most) / 10
+    assert f"give at most {most:g}, or inf" in str(said.value)
+    release = release_of(rows, epsilon=most, **asked)  # what is offered is delivered
+    assert release.guarantee.epsilon == pytest.approx(most, rel=2e-3)
+
+
+@pytest.mark.parametrize("law", ["discrete", "rounded"])
+def test_a_plan_delivers_the_epsilon_asked_for_or_refuses_it(law: str) -> None:
+    plan = make_plan(width=3, class_sizes=(500, 500), samples=20, mixture=4, law=law)
+    with pytest.raises(EpsilonError) as said:
+        plan.calibrate(1000.0)
+    for epsilon in (0.5, 5.0, 0.99 * said.value.most):
+        found = plan.calibrate(epsilon).guarantee(reference=False).epsilon
+        assert found == pytest.approx(epsilon, rel=0.03)
+        assert found <= epsilon
+    with pytest.raises(EpsilonError):
+        plan.calibrate(1.01 * said.value.most)
+
+
+def test_a_mixture_beyond_the_declared_sizes_is_refused_before_rows_are_read(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("capemix.engines.local.prepare_site", never)
+    for kind in ("mixing", "dp-mix"):
+        with pytest.raises(InputError, match=r"--mixture is larger than.*\(got 5000\)"):
+            release_of(
+                a_table(500, 3),
+                epsilon=1.0,
+                class_sizes=(250, 250),
+                mixture=5000,
+                synthesizer=kind,
+                normalise="paid",
+                source=SeededSource(1),
+            )
+
+
+def test_a_mixture_beyond_the_noisy_sizes_is_said() -> None:
+    for mixture, is_said in ((16, False), (5000, True)):
+        release = release_of(
+            a_table(3000, 3),
+            epsilon=8.0,
+            mixture=mixture,
+            samples=20,
+            normalise="paid",
+            source=SeededSource(1),
+        )
+        said = [text for text in release.warnings if "than the 5000 that a mixture takes" in text]
+        assert bool(said) is is_said
+
+
+UNUSED: dict[str, dict[str, Any]] = {
+    "--colluding": {"colluding": 2},
+    "--dropouts": {"dropouts": 1},
+    "--masks": {"masks": "gaussian"},
+    "--peers": {"peers": 4},
+    "--form": {"form": "algorithm1"},
+    "--printed-theorem": {"printed_theorem": True},
+    "--samples": {"samples": 1},
+}
+
+
+@pytest.mark.parametrize("option", UNUSED)
+def test_an_option_that_would_be_left_unused_is_refused(option: str) -> None:
+    asked = {"width": 3, "class_sizes": (50, 50), "samples": 20, "mixture": 4}
+    make_plan(**asked)
+    with pytest.raises(InputError, match=f"^{option} "):
+        make_plan(**asked | UNUSED[option])
+
+
+@pytest.mark.parametrize("kind", ["moments", "local-perturbation"])
+@pytest.mark.parametrize("option", ["tune", "projection"])
+def test_what_a_synthesizer_does_not_have_is_refused(kind: str, option: str) -> None:
+    with pytest.raises(InputError, match=f"--{option} has no meaning for {kind}"):
+        release_of(
+            a_table(50, 3),
+            epsilon=1.0,
+            synthesizer=kind,
+            source=SeededSource(1),
+            **{option: True if option == "tune" else 2},
+        )
+
+
+@pytest.mark.parametrize(
+    ("option", "more"),
+    [
+        ("--public-center", ("--public-range", "none", "--public-center", "1")),
+        ("--alpha", ("--alpha", "0.5")),
+        ("--public-range", ("--normalise", "site-zscore", "--public-range", "0,1")),
+        ("--epsilon", ()),
+    ],
+)
+def test_the_command_refuses_what_it_would_not_use(
+    option: str, more: tuple[str, ...], capemix: Capemix, tmp_path: Path
+) -> None:
+    epsilon = 1 if more else 1000
+    ran = capemix(
+        *("synth", "--data", "digits", "--epsilon", epsilon, "--no-ledger", *more),
+        *("--out", tmp_path / "out"),
+    )
+    assert ran.code == 2
+    assert f"{option} " in ran.err
+    assert not (tmp_path / "out").exists()
