@@ -28,7 +28,8 @@ from capemix.agent import (
     rows_for,
     serve,
 )
-from capemix.data import LabeledRows, partition
+from capemix.data import LabeledRows, UnlistedRows, partition
+from capemix.data.arrays import cells_of_columns
 from capemix.engines.local import run_local
 from capemix.errors import InputError
 from capemix.ledger import Account, Ledger, Lineage
@@ -545,6 +546,21 @@ def test_rows_of_other_classes_are_dropped_and_columns_put_in_order() -> None:
     assert used.labels.tolist() == [1, 0]
 
 
+def test_an_agents_file_is_coded_by_the_plans_list_each_record_by_itself() -> None:
+    labels = ["yes", " no", "maybe", None, "yes", "no"]
+    cells = cells_of_columns(
+        {"c": ["a word"] * 6, "b": [2, 5, 8, 1, "?", 3.5], "a": [3, 6, 9, 1, 1, np.inf]},
+        ["c", "b", "a"],
+        "y",
+        labels,
+    )
+    used = rows_for(UnlistedRows.of(cells, "y"), a_plan(), ("a", "b"))
+    assert used.features.tolist() == [[3.0, 2.0], [6.0, 5.0]]
+    assert used.labels.tolist() == [1, 0]
+    assert used.classes == ("no", "yes")
+    assert used.unfit == 4
+
+
 def test_keys_are_made_once_and_kept_private(capemix: Capemix, tmp_path: Path) -> None:
     made = capemix("keygen", "--name", "clinic", "--out", tmp_path, "--json").json
     assert (tmp_path / "clinic.key").stat().st_mode & 0o077 == 0
@@ -559,14 +575,17 @@ def test_a_site_looks_at_its_own_rows_before_it_joins(capemix: Capemix, tmp_path
     plan = tmp_path / "plan.json"
     plan.write_text(json.dumps({"plan": a_plan().as_json(), "schema": SCHEMA}))
     table = tmp_path / "rows.csv"
-    table.write_text("a,b,y\n" + "0.1,0.2,yes\n0.3,0.4,no\n0.5,0.6,unsure\n" * 5)
+    table.write_text("a,b,y\n" + "0.1,0.2,yes\n0.3,0.4,no\n?,0.6,no\n0.5,0.6,unsure\n" * 5)
     words = ["site", "check", "--data", table, "--label", "y", "--plan", plan]
     assert capemix(*words, "--json").json == {
-        "rows": 15,
+        "rows": 20,
         "used": 10,
         "classes": {"no": 5, "yes": 5},
         "private": PRIVATE,
     }
+    said = capemix(*words).out
+    assert "20 rows, of which 10 have a class of the plan" in said
+    assert "10 rows count for nothing" in said
     table.write_text("a,y\n" + "0.1,yes\n0.3,no\n" * 5)
     ran = capemix(*words)
     assert ran.code == 2

@@ -5,14 +5,20 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-import capemix
 from capemix import InputError, PublicMap, Synthesizer, make_plan, open_data, partition, synthesize
-from capemix.data import LabeledRows
+from capemix.api import release_of
+from capemix.data import LabeledRows, Table, UnlistedRows
+from capemix.data.arrays import cells_of_arrays
+from capemix.data.schema import Category, Number
 from capemix.federation import Federation, MaskKind
 from capemix.guarantee import Status
 from capemix.looks import plan_looks
+from capemix.prepare.steps import Coverage
 from capemix.queries import Relation
-from capemix.randomness.source import SeededSource
+from capemix.randomness.source import SeededSource, SystemSource
+from capemix.release import Release
+
+LEVELS = ("low", "mid", "top")
 
 
 def blobs(count: int = 600, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
@@ -58,9 +64,81 @@ def test_what_is_learned_survives_the_release() -> None:
 
 def test_bad_arrays_are_refused() -> None:
     X, y = blobs(30)
-    for bad in ((X[:, 0], y), (X, y[:-1]), (X[:0], y[:0]), (np.where(X > 0.5, np.nan, X), y)):
-        with pytest.raises(InputError):
-            Synthesizer(mixture=2, samples=9).fit(*bad)
+    for bad in ((X[:, 0], y), (X, y[:-1])):
+        with pytest.raises(InputError, match=r"X must be rows|y must be one label"):
+            Synthesizer(mixture=2, samples=9, classes=LEVELS).fit(*bad)
+
+
+def test_a_record_that_cannot_be_read_counts_for_nothing() -> None:
+    X, y = blobs(300)
+    odd = X.astype(object), y.astype(object)
+    odd[0][0, 0], odd[0][1, 1], odd[0][2, 2] = np.nan, "a word", None
+    odd[1][3], odd[1][4] = "off the list", None
+
+    def released(*given: np.ndarray) -> bytes:
+        made = Synthesizer(
+            5.0, mixture=8, samples=9, public_range=(0, 1), classes=LEVELS, test_seed=3
+        )
+        return made.fit(*given).release_.features.tobytes()
+
+    assert released(*odd) == released(X[5:], y[5:])
+    assert released(*odd) != released(X, y)
+
+
+def test_no_rows_at_all_are_released_like_any() -> None:
+    X, y = blobs(30)
+    made = Synthesizer(5.0, mixture=8, samples=9, public_range=(0, 1), classes=LEVELS)
+    assert len(made.fit(X[:0], y[:0]).sample()[0]) == 9
+    assert made.guarantee_.epsilon == pytest.approx(5.0, rel=1e-3)
+
+
+def test_classes_that_enough_records_have_are_found_and_paid_for() -> None:
+    X, y = blobs(900)
+    y = np.append(y[:-1], "one record's own")
+    fitted = Synthesizer(5.0, mixture=8, samples=90, public_range=(0, 1)).fit(X, y)
+    assert fitted.classes_.tolist() == list(LEVELS)
+    assert fitted.guarantee_.status is Status.GUARANTEE
+    assert fitted.guarantee_.epsilon == pytest.approx(5.0, rel=1e-3)
+    lines = {line.line: line for line in fitted.release_.plan.budget()}
+    assert lines["class list"].share == pytest.approx(0.1)
+    assert lines["class list"].epsilon_composed == pytest.approx(0.5, rel=1e-3)
+    steps = {step.name: step.coverage for step in fitted.release_.plan.steps}
+    assert steps["class list"] is Coverage.PAID
+
+
+@pytest.mark.parametrize("method", ["mixing", "moments", "dp-mix"])
+def test_labels_taken_as_they_come_leave_no_guarantee(method: str) -> None:
+    """With no budget there is none to pay for a list."""
+    X, y = blobs(300)
+    rows = UnlistedRows.of(cells_of_arrays(X, y), "label")
+
+    def released(rows: LabeledRows | UnlistedRows, epsilon: float) -> Release:
+        how, source = PublicMap.of_range(0, 1), SystemSource()
+        return release_of(rows, epsilon=epsilon, source=source, synthesizer=method, normalise=how)
+
+    free = released(rows, float("inf"))
+    assert free.plan.classes == LEVELS
+    assert free.guarantee.status is Status.NO_PRIVACY
+    found = released(rows.as_they_come(), 5.0)
+    assert found.guarantee.status is Status.FROM_ROWS
+    assert "the class list was read from the rows" in " ".join(found.guarantee.assumptions)
+    declared = released(rows.listed(LEVELS), 5.0)
+    assert declared.guarantee.status is Status.GUARANTEE
+
+
+def test_what_cannot_find_classes_wants_them_declared() -> None:
+    X, y = blobs(300)
+    with pytest.raises(InputError, match="must be declared where their sizes are"):
+        Synthesizer(class_sizes=(100, 100, 100), mixture=4).fit(X, y)
+    with pytest.raises(InputError, match="must be declared for local-perturbation"):
+        Synthesizer(method="local-perturbation").fit(X, y)
+    rows = UnlistedRows.of(cells_of_arrays(X, y), "label")
+    with pytest.raises(InputError, match="must be declared for --law gaussian"):
+        release_of(rows, epsilon=5.0, source=SystemSource(), law="gaussian")
+    with pytest.raises(InputError, match="are the schema's to say"):
+        Synthesizer(schema=Table((Number("a", 0, 1),), Category("y", LEVELS)), classes=LEVELS).fit(
+            {"a": X[:, 0]}, y
+        )
 
 
 def test_a_plan_of_ones_own() -> None:
@@ -98,8 +176,8 @@ def test_rows_that_do_not_fit_the_plan_are_refused() -> None:
     with pytest.raises(InputError, match="classes"):
         synthesize(plan, train)
     X, y = blobs()
-    with pytest.raises(InputError, match="class"):
-        Synthesizer(class_sizes=(100, 100), mixture=4).fit(X, y)
+    with pytest.raises(InputError, match="one for each of the 3 classes"):
+        Synthesizer(classes=LEVELS, class_sizes=(100, 100), mixture=4).fit(X, y)
 
 
 def test_fixed_size_selection_needs_the_rows_that_were_declared() -> None:
@@ -162,8 +240,13 @@ def test_class_sizes_are_a_private_sum_over_sites(masks: MaskKind) -> None:
 
 def test_private_values_do_not_show_in_a_repr() -> None:
     X, y = blobs(50)
-    synthesizer = Synthesizer(mixture=4, samples=9, public_range=(0, 1)).fit(X, y)
-    rows = capemix.api.labeled_rows(X, y)
-    for thing in (rows, synthesizer.release_.plan, synthesizer.guarantee_):
+    made = Synthesizer(mixture=4, samples=9, public_range=(0, 1), classes=LEVELS)
+    synthesizer = made.fit(X, y)
+    cells = cells_of_arrays(X, y)
+    unlisted = UnlistedRows.of(cells, "label")
+    rows = unlisted.listed(LEVELS)
+    things = (cells, unlisted, unlisted.words, rows, synthesizer.release_.plan)
+    for thing in (*things, synthesizer.guarantee_):
         assert str(X[0, 0])[:6] not in repr(thing)
     assert repr(rows) == "LabeledRows(width=4, classes=3)"
+    assert repr(unlisted) == "UnlistedRows(width=4)"

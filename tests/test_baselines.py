@@ -598,14 +598,27 @@ def test_a_record_plan_has_no_place_for_a_noise_seed() -> None:
 @pytest.mark.parametrize("name", ["dp-mix", *RECORDWISE])
 def test_a_synthesizer_by_method(name: str) -> None:
     rows = some_rows()
-    fitted = Synthesizer(5.0, method=name, public_range=(-3, 3)).fit(rows.features, rows.labels)
+    made = Synthesizer(5.0, method=name, public_range=(-3, 3), classes=rows.classes)
+    fitted = made.fit(rows.features, rows.labels)
     X, y = fitted.sample()
     assert X.shape == (1000 if name == "dp-mix" else 300, 6)
     assert set(y) <= {0, 1, 2}
     assert fitted.guarantee_.epsilon == pytest.approx(5.0, rel=1e-3)
     if name in RECORDWISE:
         with pytest.raises(InputError, match="mixture"):
-            Synthesizer(5.0, method=name, mixture=4).fit(rows.features, rows.labels)
+            made.set_params(mixture=4).fit(rows.features, rows.labels)
+        with pytest.raises(InputError, match="must be declared for"):
+            made.set_params(mixture=None, classes=None).fit(rows.features, rows.labels)
+
+
+@pytest.mark.parametrize("name", RECORDWISE)
+def test_a_record_that_counts_for_nothing_is_released_as_one_all_the_same(name: str) -> None:
+    """Their number is public, so it may not tell which of them could be read."""
+    rows = some_rows()
+    spoilt, labels = rows.features.astype(float), rows.labels.astype(object)
+    spoilt[3, 2], labels[5], labels[7] = np.nan, "off the list", None
+    made = Synthesizer(5.0, method=name, public_range=(-3, 3), classes=rows.classes)
+    assert len(made.fit(spoilt, labels).release_) == len(rows)
 
 
 def test_pools_by_name() -> None:

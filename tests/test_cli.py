@@ -116,6 +116,9 @@ def test_tables_for_people_say_the_same(capemix: Capemix) -> None:
 # -- synth and evaluate ----------------------------------------------------------------------------
 
 
+CLASSES = "no,perhaps,yes"
+
+
 def small(*words: object) -> list[object]:
     return ["synth", "--epsilon", 5, "--mixture", 8, "--samples", 100, *words]
 
@@ -209,6 +212,7 @@ def every_number(found: object) -> list[float]:
 def test_undeclared_class_sizes_are_paid_for(capemix: Capemix, tmp_path: Path) -> None:
     table = write_csv(tmp_path / "people.csv", rows=300)
     words = ["--data", table, "--label", "y", "--public-range", "0,1", "--no-ledger"]
+    words += ["--classes", CLASSES]
     capemix(*small(*words, "--out", tmp_path / "paid"))
     capemix(*small(*words, "--class-sizes", "100,100,100", "--out", tmp_path / "declared"))
     steps = {}
@@ -220,6 +224,39 @@ def test_undeclared_class_sizes_are_paid_for(capemix: Capemix, tmp_path: Path) -
     assert steps == {"paid": "paid for", "declared": "public"}
 
 
+def test_undeclared_classes_are_found_and_paid_for(capemix: Capemix, tmp_path: Path) -> None:
+    table = write_csv(tmp_path / "people.csv", rows=600)
+    with table.open("a") as file:
+        file.write("0.5,0.5,a diagnosis of one person\n")
+    words = ["--data", table, "--label", "y", "--public-range", "0,1", "--no-ledger"]
+    ran = capemix(*small(*words, "--out", tmp_path / "paid", "--json"))
+    assert ran.code == 0, ran.err
+    assert ran.json["status"] == "guarantee"
+    assert ran.json["epsilon"] == pytest.approx(5, rel=1e-3)
+    text = (tmp_path / "paid" / "manifest.json").read_text()
+    plan = json.loads(text)["plan"]
+    assert plan["classes"] == CLASSES.split(",")
+    assert {"class list": "paid for"}.items() <= {
+        step["name"]: step["coverage"] for step in plan["steps"]
+    }.items()
+    assert "diagnosis" not in text
+    ran = capemix(*small(*words, "--class-sizes", 200, "--out", tmp_path / "sizes"))
+    assert_one_sentence(ran.code, ran.out, ran.err, "--classes must be declared")
+
+
+def test_labels_as_they_come_are_for_releases_that_promise_nothing(
+    capemix: Capemix, tmp_path: Path
+) -> None:
+    table = write_csv(tmp_path / "people.csv", rows=60)
+    words = ["--data", table, "--label", "y", "--public-range", "0,1", "--no-ledger", "--json"]
+    ran = capemix(*small(*words, "--epsilon", "inf", "--out", tmp_path / "inf"))
+    assert ran.code == 0, ran.err
+    assert ran.json["status"] == "no privacy"
+    ran = capemix(*small(*words, "--accountant", "paper", "--out", tmp_path / "paper"))
+    assert ran.code == 0, ran.err
+    assert ran.json["status"] == "paper claim"
+
+
 @pytest.mark.parametrize("scheme", ["cape", "conventional"])
 def test_undeclared_class_sizes_are_paid_for_by_sites_too(
     capemix: Capemix, tmp_path: Path, scheme: str
@@ -227,6 +264,9 @@ def test_undeclared_class_sizes_are_paid_for_by_sites_too(
     table = write_csv(tmp_path / "people.csv", rows=600)
     words = ["--data", table, "--label", "y", "--public-range", "0,1", "--scheme", scheme]
     words += ["--no-ledger"]
+    ran = capemix(*small(*words, "--sites", 4, "--out", tmp_path / "paid"))
+    assert_one_sentence(ran.code, ran.out, ran.err, "--classes must be declared for more than one")
+    words += ["--classes", CLASSES]
     ran = capemix(*small(*words, "--sites", 4, "--out", tmp_path / "paid", "--json"))
     assert ran.code == 0, ran.err
     assert ran.json["epsilon"] == pytest.approx(5, rel=1e-3)
@@ -256,9 +296,30 @@ def test_sites_can_be_a_column_of_the_file(capemix: Capemix, tmp_path: Path) -> 
     out = tmp_path / "release"
     words = ["--data", table, "--label", "y", "--public-range", "0,1", "--scheme", "cape"]
     words += ["--no-ledger"]
-    ran = capemix(*small(*words, "--partition", "site", "--out", out, "--json"))
-    assert ran.json["sites"] == 4
+    words += ["--classes", CLASSES, "--partition", "site"]
+    ran = capemix(*small(*words, "--site-names", "3,2,1,0,elsewhere", "--out", out, "--json"))
+    assert ran.code == 0, ran.err
+    assert ran.json["sites"] == 5  # those that are declared, whether they have rows or not
     assert pq.read_table(out / "synthetic.parquet").column_names == ["a", "b", "y"]
+
+
+def test_sites_are_declared_by_name(capemix: Capemix, tmp_path: Path) -> None:
+    table = write_csv(tmp_path / "t.csv", rows=60, site=True)
+    words = ["--data", table, "--label", "y", "--public-range", "0,1", "--scheme", "cape"]
+    words += ["--no-ledger", "--classes", CLASSES, "--out", tmp_path / "no"]
+    column = ["--partition", "site"]
+    for wrong, says in (
+        (column, "--site-names must be declared with --partition COLUMN"),
+        (["--site-names", "0,1"], "--site-names has no meaning"),
+        (["--partition", "town", "--site-names", "0,1"], "site column names no column"),
+        ([*column, "--site-names", "0,1,1.0"], "--site-names has a value twice"),
+        ([*column, "--site-names", "0,,1"], "--site-names has a value twice"),
+        ([*column, "--site-names", "0,1,2,3", "--sites", 3], "--sites must be 4"),
+        ([*column, "--site-names", "0,1", "--data", "digits"], "--partition must be one of iid"),
+    ):
+        ran = capemix(*small(*words, *wrong))
+        assert_one_sentence(ran.code, ran.out, ran.err, says)
+        assert not (tmp_path / "no").exists()
 
 
 def write_csv(path: Path, *, rows: int, site: bool = False) -> Path:
@@ -287,13 +348,11 @@ def bad_files(folder: Path) -> dict[str, tuple[Path, str]]:
         found[name] = (path, says)
 
     body = good.read_text().splitlines()
-    add("nan", "\n".join([*body[:5], "nan,0.5,no", *body[5:]]), "a")
-    add("inf", "\n".join([*body[:5], "0.5,inf,no", *body[5:]]), "b")
-    add("words", "\n".join(["a,b,y", *("0.1,blue,no" for _ in range(9))]), "b")
     add("empty", "", "empty")
-    add("header", "a,b,y\n", "row")
-    add("one_row", "a,b,y\n0.1,0.2,no\n", "row")
-    add("no_label", "a,b,z\n0.1,0.2,no\n0.3,0.1,yes\n", "y")
+    add("open_header", '"a,b,y\n0.1,0.2,no\n', "readable")
+    add("twice", "a,a,y\n0.1,0.2,no\n", "same name")
+    add("no_feature", "y\nno\n", "feature")
+    add("no_label", "\n".join(["a,b,z", *body[1:]]), "label")
     table = pa.table({"a": [0.1, 0.2, 0.3], "y": ["n", "y", "n"]})
     pq.write_table(table, folder / "whole.parquet")
     whole = (folder / "whole.parquet").read_bytes()
@@ -307,18 +366,42 @@ def bad_files(folder: Path) -> dict[str, tuple[Path, str]]:
 
 
 BAD_FILES = [
-    "nan",
-    "inf",
-    "words",
     "empty",
-    "header",
-    "one_row",
+    "open_header",
+    "twice",
+    "no_feature",
     "no_label",
     "cut_parquet",
     "cut_npz",
     "changed_npz",
     "unknown",
 ]
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        [],
+        ["0.1,0.2,no"],
+        ["0.1,blue,no"] * 9,
+        ["nan,0.5,no", "0.5,inf,yes", "0.5,,yes"],
+        ["0.1,0.2"] * 5,
+        ['"0.1,0.2,no'] * 5,
+        ["0.1,0.2,off the list"] * 5,
+        [f"0.1,0.2,id{at}" for at in range(2000)],
+    ],
+)
+def test_whatever_the_records_are_a_release_is_made(
+    capemix: Capemix, tmp_path: Path, lines: list[str]
+) -> None:
+    """A refusal that depends on them would tell of them."""
+    table = tmp_path / "t.csv"
+    table.write_text("\n".join(["a,b,y", *lines]))
+    words = ["--data", table, "--label", "y", "--public-range", "0,1", "--classes", CLASSES]
+    ran = capemix(*small(*words, "--no-ledger", "--json", "--out", tmp_path / "release"))
+    assert ran.code == 0, ran.err
+    assert ran.json["status"] == "guarantee"
+    assert pq.read_table(tmp_path / "release" / "synthetic.parquet").num_rows == 100
 
 
 def assert_one_sentence(ran_code: int, out: str, err: str, says: str) -> None:
@@ -337,7 +420,8 @@ def test_a_bad_file_is_one_sentence_and_leaves_nothing(
     path, says = bad_files(tmp_path)[name]
     out = tmp_path / "release"
     label = [] if name.endswith("npz") else ["--label", "y"]
-    ran = capemix(*small("--data", path, *label, "--public-range", "0,1", "--out", out))
+    words = [*label, "--public-range", "0,1", "--no-ledger", "--classes", CLASSES]
+    ran = capemix(*small("--data", path, *words, "--out", out))
     assert_one_sentence(ran.code, ran.out, ran.err, says)
     assert not out.exists()
     assert not list(tmp_path.glob(".release*"))
@@ -366,7 +450,8 @@ def test_a_bad_file_is_one_sentence_and_leaves_nothing(
         (["--public-range", "low,high"], "--public-range"),
         (["--class-sizes", "1,2"], "--class-sizes"),
         (["--class-sizes", "many"], "--class-sizes"),
-        (["--data", "no-such-thing"], "no-such-thing"),
+        (["--data", "no-such-thing"], "neither a dataset nor a file (got no-such-thing)"),
+        (["--classes", "0,1"], "classes does not apply to the dataset"),
         (["--normalise", "site-zscore"], "normalise"),
         (["--scheme", "cape", "--sites", 10, "--peers", 3], "--peers"),
         (["--scheme", "cape", "--sites", 10, "--peers", 2], "--peers"),
@@ -404,9 +489,8 @@ def test_a_class_smaller_than_the_mixture_is_released_all_the_same(
 ) -> None:
     """A refusal would tell how small it is, and a release that it is not."""
     table = write_csv(tmp_path / "t.csv", rows=20)
-    ran = capemix(
-        *small("--data", table, "--label", "y", "--no-ledger"), "--out", tmp_path / "release"
-    )
+    words = ["--data", table, "--label", "y", "--classes", CLASSES, "--no-ledger"]
+    ran = capemix(*small(*words), "--out", tmp_path / "release")
     assert ran.code == 0, ran.err
 
 

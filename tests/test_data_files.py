@@ -433,12 +433,18 @@ def test_arrays_of_no_numbers_leave_no_rows(tmp_path: Path, dtype: Any) -> None:
     assert labels.unfit == 2
 
 
-def test_text_with_no_characters_spoils_its_own_cell(tmp_path: Path) -> None:
-    bent = np.array(["u", "v", "w"])
-    bent.view(np.uint32)[1] = 0x7FFFFFFF
-    rows = open_data(npz(tmp_path, X=np.eye(3), y=bent), classes=("u", "w")).train
+@pytest.mark.parametrize("point", [0x110000, 0x1000000, 0x7FFFFFFF, 0xFFFFFFFF])
+@pytest.mark.parametrize("order", "<>")
+def test_text_with_no_characters_spoils_its_own_cell(
+    tmp_path: Path, point: int, order: str
+) -> None:
+    bent = np.array(["1", "2", "3"], dtype=f"{order}U1")
+    bent.view(f"{order}u4")[1] = point
+    rows = open_data(npz(tmp_path, X=np.eye(3), y=bent), classes=(1, 3)).train
     assert rows.labels.tolist() == [0, 1]
     assert rows.unfit == 1
+    rows = open_data(npz(tmp_path, X=bent[:, None], y=np.ones(3)), classes=(1,)).train
+    assert rows.features.tolist() == [[1], [3]]
 
 
 def test_bytes_stay_bytes_where_all_of_an_array_is_read(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import chain
 from typing import get_args
 
@@ -10,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from capemix.data import LabeledRows, Split, partition, partition_by
+from capemix.data import LabeledRows, Split, partition
 from capemix.errors import InputError
 
 HOWS: tuple[Split, ...] = get_args(Split)
@@ -102,7 +103,18 @@ def test_a_dirichlet_site_may_be_empty_and_still_is_a_site() -> None:
     assert empty.class_counts().tolist() == [0]
 
 
-@pytest.mark.parametrize("sites", [-1, 0, 4])
+def test_there_may_be_more_sites_than_rows() -> None:
+    parts = partition(numbered([0, 1]), 5, "iid", seed=0)
+    assert sorted(len(part) for part in parts) == [0, 0, 0, 1, 1]
+
+
+@pytest.mark.parametrize("how", HOWS)
+def test_every_record_that_is_no_row_is_at_one_site_too(how: Split) -> None:
+    rows = replace(numbered([0, 1] * 10), unfit=3)
+    assert [part.unfit for part in partition(rows, 4, how, seed=0)] == [3, 0, 0, 0]
+
+
+@pytest.mark.parametrize("sites", [-1, 0])
 def test_an_impossible_number_of_sites_is_refused(sites: int) -> None:
     with pytest.raises(InputError, match="sites must"):
         partition(numbered([0, 1, 0]), sites, "iid", seed=0)
@@ -119,16 +131,3 @@ def test_an_unknown_kind_and_a_negative_seed_are_refused() -> None:
         partition(numbered([0, 1]), 2, "sorted", seed=0)  # type: ignore[arg-type]
     with pytest.raises(InputError, match="seed must not be negative"):
         partition(numbered([0, 1]), 2, "iid", seed=-1)
-
-
-def test_partition_by_gives_a_site_to_each_distinct_code() -> None:
-    parts = partition_by(numbered([0, 1, 0, 1]), np.array([7, 2, 7, 5]))
-    assert numbers(parts) == [[1], [3], [0, 2]]
-
-
-def test_partition_by_refuses_codes_that_do_not_fit() -> None:
-    rows = numbered([0, 1, 0])
-    with pytest.raises(InputError, match="one for each row"):
-        partition_by(rows, np.array([0, 1]))
-    with pytest.raises(InputError, match="must be integers"):
-        partition_by(rows, np.array([0.5, 1, 2]))

@@ -15,8 +15,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from capemix.data import DATASETS, DEFAULT_DATASET, load_dataset, open_data
+from capemix.data import DATASETS, DEFAULT_DATASET, Table, load_dataset, open_data
 from capemix.data.registry import DataFile, DatasetInfo, FilePair
+from capemix.data.schema import Category, Number
 from capemix.errors import InputError
 
 NAME = "mnist"
@@ -259,7 +260,7 @@ def test_open_data_gives_both_parts_and_the_public_facts() -> None:
     loaded = open_data("digits")
     assert loaded.info is DATASETS["digits"]
     assert loaded.test is not None
-    assert loaded.sites is None
+    assert loaded.train.read_from_rows == loaded.test.read_from_rows == ()
 
 
 def test_open_data_lists_the_names_it_knows() -> None:
@@ -272,8 +273,11 @@ def test_open_data_lists_the_names_it_knows() -> None:
 def test_open_data_refuses_file_options_for_a_dataset() -> None:
     with pytest.raises(InputError, match="label does not apply"):
         open_data("digits", label="y")
-    with pytest.raises(InputError, match="site column does not apply"):
-        open_data("digits", site_column="y")
+    with pytest.raises(InputError, match="classes does not apply"):
+        open_data("digits", classes=(0, 1))
+    table = Table((Number("a", 0, 1),), Category("y", ("u",)))
+    with pytest.raises(InputError, match="schema does not apply"):
+        open_data("digits", table=table)
 
 
 def test_rows_show_neither_values_nor_counts() -> None:

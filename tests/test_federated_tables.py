@@ -13,11 +13,11 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
-from capemix.data.files import write_table
 
 from capemix.agent import Agent, Holdings
-from capemix.data import LabeledRows, Table, load_table, partition
+from capemix.data import LabeledRows, Table, UnlistedRows, open_data, partition
 from capemix.data.schema import Category, Number
+from capemix.data.writing import write_table
 from capemix.engines.flower.coordinator_app import no_rows
 from capemix.engines.flower.files import plan_text, read_plan_file
 from capemix.engines.local import sums_local
@@ -88,7 +88,7 @@ def test_sites_with_files_of_their_own_release_what_one_process_does(
 ) -> None:
     """Whichever site has which rows; and the release is decoded."""
     plan = a_plan()
-    sites = [load_table(file, PEOPLE).rows for file in files(tmp_path, untidy())]
+    sites = [open_data(file, table=PEOPLE).train for file in files(tmp_path, untidy())]
     out, _ = coordinated(plan, lambda _site, _asked: False, sites)
     frame = untidy()
     together = coded(frame)
@@ -221,7 +221,7 @@ def test_a_site_without_a_fitting_cell_uploads_noise(tmp_path: Path) -> None:
     frame[["work", "smokes", "rooms", "income"]] = "a private word"
     rows = [coded(people(200, seed)) for seed in (1, 2, 3)]
     frame.to_csv(tmp_path / "odd.csv", index=False)
-    odd = load_table(tmp_path / "odd.csv", PEOPLE).rows
+    odd = open_data(tmp_path / "odd.csv", table=PEOPLE).train
     assert len(odd) == 0
     plan = a_plan()
     world = Federation(tmp_path / "world", allowing(plan), [*rows, odd])
@@ -236,14 +236,14 @@ def test_a_site_without_a_fitting_cell_uploads_noise(tmp_path: Path) -> None:
 def test_coded_rows_come_back_from_the_file_of_a_trial(tmp_path: Path) -> None:
     rows = coded(untidy())
     write_table(rows, tmp_path / "rows.parquet")
-    again = load_table(tmp_path / "rows.parquet", PEOPLE).rows
+    again = open_data(tmp_path / "rows.parquet", table=PEOPLE).train
     assert again.features.tobytes() == rows.features.tobytes()
     assert again.labels.tolist() == rows.labels.tolist()
     assert PEOPLE.strays(again) == PEOPLE.strays(rows)
     none = np.zeros((2, PEOPLE.width))
     none[:, 1] = PEOPLE.columns[1].ends[0]  # of what has a logarithm, the least
     write_table(replace(rows, features=none, labels=rows.labels[:2]), tmp_path / "none.parquet")
-    listed = load_table(tmp_path / "none.parquet", PEOPLE).rows.features
+    listed = open_data(tmp_path / "none.parquet", table=PEOPLE).train.features
     assert listed[:, PEOPLE.places[2]].tolist() == [[0, 0, 0, 1]] * 2  # missing is a value there
     others = np.delete(np.arange(PEOPLE.width), PEOPLE.places[2])
     assert np.array_equal(listed[:, others], none[:, others])
@@ -285,7 +285,7 @@ def test_a_plan_with_a_schema_is_written_set_up_and_checked(
     policy = Policy.from_json((tmp_path / "fed" / "policy.json").read_text())
     assert (policy.columns, policy.classes) == (PEOPLE.names, PEOPLE.classes)
     file = files(tmp_path, untidy())[0]
-    rows = load_table(file, PEOPLE).rows
+    rows = open_data(file, table=PEOPLE).train
     words = ("site", "check", "--data", file, "--plan", tmp_path / "plan.json")
     found = capemix(*words, "--json").json
     assert found["private"] == PRIVATE
@@ -356,18 +356,22 @@ def test_an_agent_codes_its_file_by_the_plan_that_its_people_have_read(
     monkeypatch.setattr(Agent, "__init__", kept)
     file = files(tmp_path, untidy())[1]
     words = ("--new-lineage", "--data", file, "--label", "income")
-    ran = an_agent(*words)  # without a plan, a table is of numbers
-    assert ran.code == 2
-    assert "not numeric" in ran.err
+    ran = an_agent(*words, lineage="numbers")  # without a plan, a table is of numbers
+    assert ran.code == 0, ran.err
+    plain = held.pop().rows
+    assert isinstance(plain, UnlistedRows)
+    assert plain.feature_names == (*PEOPLE.names, "note")
+    assert np.isfinite(plain.columns(("age", "weight")).features).all()
+    assert not plain.columns(("age", "work")).fits().any()  # and text is none
     ran = an_agent(*words, "--plan", tmp_path / "plan.json")
     assert ran.code == 0, ran.err
     assert held[0].rows.table == PEOPLE
-    assert held[0].rows.features.tobytes() == load_table(file, PEOPLE).rows.features.tobytes()
+    assert held[0].rows.features.tobytes() == open_data(file, table=PEOPLE).train.features.tobytes()
     ran = an_agent("--data", file, "--plan", tmp_path / "plan.json")
     assert "label is not the schema's" in ran.err
     numbers = ("--features", "a,b", "--label", "y", "--classes", "no,yes", "--class-sizes", 50)
-    plain = ("federate", "plan", "--epsilon", 3, "--sites", 4, *numbers)
-    assert capemix(*plain, "--out", tmp_path / "other.json").code == 0
+    other = ("federate", "plan", "--epsilon", 3, "--sites", 4, *numbers)
+    assert capemix(*other, "--out", tmp_path / "other.json").code == 0
     ran = an_agent("--plan", tmp_path / "other.json")
     assert ran.code == 2
     assert "--plan has no schema to code rows by" in ran.err

@@ -524,6 +524,7 @@ def test_what_is_not_private_is_refused_and_not_counted(ledger: Ledger) -> None:
 def test_a_synthesizer_counts_its_fits() -> None:
     rows = some_rows()
     asked: dict[str, Any] = {"mixture": 8, "samples": 20, "class_sizes": (100, 100)}
+    asked["classes"] = (0, 1)
     made = Synthesizer(epsilon=1.0, public_range=(0, 1), lineage="people", **asked)
     with pytest.raises(InputError, match="has no limit yet"):
         made.fit(rows.features, rows.labels)
@@ -573,7 +574,7 @@ def test_a_file_of_ones_own_is_counted_or_declared_not_to_be(
     assert set_.json["used"] == 0
     assert capemix(*words, tmp_path / "r", "--lineage", "people").code == 0
     shown = capemix("ledger", "show", "people", "--json").json["lines"]
-    assert [line["what"] for line in shown] == ["limit", "class sizes", "release"]
+    assert [line["what"] for line in shown] == ["limit", "class list", "release"]
     assert 0 < shown[-1]["epsilon_so_far"] <= 2
     assert shown[-1]["used"] + shown[-1]["left"] == pytest.approx(1)
     ran = None

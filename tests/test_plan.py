@@ -289,7 +289,7 @@ def test_a_guarantee_lists_what_it_assumes() -> None:
         "one record per person",
         "honest sites",
         "roster",
-        "class list",
+        "everything declared (columns, classes, ranges, class sizes)",
         "timing",
         "AES",
     ):

@@ -345,7 +345,14 @@ class Table:
 
     def open(self, schema: Path | None = None) -> Opened:
         """Rows of a file whose classes nobody declares are left unlisted."""
-        from capemix.data import DATASETS, by_site, open_cells, open_data, open_table
+        from capemix.data import (
+            DATASETS,
+            by_site,
+            existing_file,
+            open_cells,
+            open_data,
+            open_table,
+        )
         from capemix.data import Table as Columns
 
         column = None if self.partition in SPLITS else self.partition
@@ -378,7 +385,8 @@ class Table:
         if declared is not None:
             cells = open_table(self.data, declared, self.label)
         else:
-            cells = open_cells(self.data, self.label, () if column is None else (column,))
+            file = existing_file(self.data)
+            cells = open_cells(file, self.label, () if column is None else (column,))
         parts = None if column is None else by_site(cells, column, names or ())
         but = () if column is None else (column,)
         return Opened(

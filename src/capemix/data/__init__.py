@@ -39,6 +39,7 @@ __all__ = [
     "check_classes",
     "dataset_info",
     "draft_table",
+    "existing_file",
     "fitted_table",
     "load_dataset",
     "open_cells",
@@ -81,7 +82,7 @@ def open_data(
         return Loaded(train, test, DATASETS[name_or_path])
     if table is not None:
         return Loaded(table.rows(open_table(name_or_path, table, label)))
-    cells = open_cells(_file(name_or_path), label)
+    cells = open_cells(existing_file(name_or_path), label)
     rows = UnlistedRows.of(cells, cells.label)
     if classes is None:
         return Loaded(rows.as_they_come())
@@ -94,7 +95,7 @@ def open_table(path: str | Path, table: Table, label: str | None = None) -> Cell
         raise InputError(
             "label", "is not the schema's", value=label, fix=f"leave it out: {table.label.name}"
         )
-    cells = open_cells(_file(path), table.label.name)
+    cells = open_cells(existing_file(path), table.label.name)
     for name in table.names:
         check_column("schema", name, cells.names)
     return cells
@@ -108,7 +109,8 @@ def by_site(cells: Cells, column: str, names: Sequence[str | int]) -> list[Cells
     return [cells.take(np.flatnonzero(codes == site)) for site in range(len(names))]
 
 
-def _file(path: str | Path) -> str | Path:
+def existing_file(path: str | Path) -> str | Path:
+    """The path, if a file is there; what is no file may be meant for a dataset's name."""
     if not Path(path).is_file():
         raise InputError(
             "data",

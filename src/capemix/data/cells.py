@@ -11,6 +11,7 @@ from __future__ import annotations
 import datetime
 import math
 import re
+import sys
 import unicodedata
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -223,21 +224,23 @@ def numbers_of(cells: Any) -> Real:
 
 
 def _items(cells: npt.NDArray[Any]) -> Sequence[object]:
-    try:
+    """A flat array's cells; None for text with numbers in it that are no characters."""
+    if cells.dtype.kind != "U" or not cells.dtype.itemsize:
         return list(cells.tolist())
-    except (ValueError, SystemError):  # text with numbers that are no characters
-        return [_item(cells, at) for at in range(len(cells))]
+    points = np.ascontiguousarray(cells).view(f"{cells.dtype.byteorder}u4")
+    bad = (points.reshape(len(cells), cells.dtype.itemsize // 4) > sys.maxunicode).any(axis=1)
+    found: list[object] = np.where(bad, "", cells).tolist() if bad.any() else cells.tolist()
+    for at in np.flatnonzero(bad):
+        found[at] = None
+    return found
 
 
 def _item(cells: Any, at: int) -> object:
-    """One cell by itself; None where it has no value in Python."""
+    """One cell of an Arrow array by itself; None where it has no value in Python."""
     try:
-        found: object = (
-            cells[at].as_py() if hasattr(cells[at], "as_py") else cells[at : at + 1].tolist()[0]
-        )
+        return cells[at].as_py()
     except Exception:  # it says nothing of the other cells
         return None
-    return found
 
 
 def _distinct(column: Any) -> tuple[Sequence[object], Codes]:

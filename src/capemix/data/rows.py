@@ -126,12 +126,7 @@ class LabeledRows:
         """The named features, in that order."""
         if names == self.feature_names:
             return self
-        missing = [name for name in names if name not in self.feature_names]
-        if missing:
-            raise InputError(
-                "rows", "lack a column", value=missing[0], fix="give rows with the same columns"
-            )
-        chosen = [self.feature_names.index(name) for name in names]
+        chosen = _chosen(names, self.feature_names)
         return replace(
             self,
             features=cast(Any, self.features[:, chosen]),
@@ -186,7 +181,7 @@ class UnlistedRows:
         """The named features, in that order."""
         if names == self.feature_names:
             return self
-        chosen = [self.feature_names.index(name) for name in names]
+        chosen = _chosen(names, self.feature_names)
         return replace(
             self,
             features=cast(Any, self.features[:, chosen]),
@@ -273,6 +268,16 @@ def check_classes(classes: Sequence[object], field: str = "classes") -> tuple[st
 def pixel_names(shape: tuple[int, int]) -> tuple[str, ...]:
     """The column names of a flattened image."""
     return tuple(f"pixel_{row}_{column}" for row in range(shape[0]) for column in range(shape[1]))
+
+
+def _chosen(wanted: tuple[str, ...], names: tuple[str, ...]) -> list[int]:
+    """Where the wanted columns are."""
+    missing = [name for name in wanted if name not in names]
+    if missing:
+        raise InputError(
+            "rows", "lack a column", value=missing[0], fix="give rows with the same columns"
+        )
+    return [names.index(name) for name in wanted]
 
 
 def _all_finite(values: npt.NDArray[Any]) -> bool:

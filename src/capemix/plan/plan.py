@@ -101,7 +101,13 @@ class Plan:
         if self.noise is not None and not (self.noise == 0 or 1e-100 < self.noise < 1e100):
             raise InputError("--noise", "must be 0 or more", value=self.noise, fix="give TAU")
         groups = self.mixing.classes if self.contribution is None else len(self.classes)
-        if len(self.classes) != groups or not are_distinct(self.classes):
+        if not are_distinct(self.classes):
+            raise InputError(
+                "classes",
+                "must be distinct: 1 and '1' are the same",
+                fix="give each class once",
+            )
+        if len(self.classes) != groups:
             raise InputError(
                 "--class-sizes",
                 f"must be one for each of the {len(self.classes)} classes",
