@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Callable
 from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any, get_args
@@ -29,7 +30,12 @@ from capemix.accounting.theorem1 import Theorem1
 from capemix.api import release_of
 from capemix.baselines import Baseline, noise_of
 from capemix.baselines.projection import back, project, public_matrix
-from capemix.baselines.recordwise import answered_labels, noised_rows, release_records
+from capemix.baselines.recordwise import (
+    answered_labels,
+    noised_rows,
+    random_order,
+    release_records,
+)
 from capemix.cli import options
 from capemix.data import LabeledRows
 from capemix.errors import EpsilonError
@@ -38,7 +44,7 @@ from capemix.guarantee import Status
 from capemix.pipeline import prepare_site
 from capemix.plan import Plan, Projection, RecordPlan, make_record_plan, plan_from_json
 from capemix.queries import Relation
-from capemix.randomness.source import SeededSource
+from capemix.randomness.source import SeededSource, Source
 from capemix.randomness.tables import response_shift
 from capemix.synthesizers.mixing import Pool
 from capemix.synthesizers.names import SynthesizerName
@@ -625,3 +631,20 @@ def test_pools_by_name() -> None:
     assert list(Pool) == ["class", "all"]
     with pytest.raises(InputError, match="pool"):
         a_mix(pool="some")
+
+
+def places_of_the_first(orders: Callable[[int, Source], np.ndarray], rows: int) -> np.ndarray:
+    drawn = [orders(rows, SeededSource(seed)) for seed in range(2000)]
+    return np.bincount([int(np.flatnonzero(order == 0)[0]) for order in drawn], minlength=rows)
+
+
+def test_records_come_in_any_order_alike_and_one_that_favours_a_place_is_found() -> None:
+    """Where a record stood in its file would otherwise say something of the records before it."""
+    assert sorted(random_order(7, SeededSource(1)).tolist()) == list(range(7))
+    assert stats.chisquare(places_of_the_first(random_order, 5)).pvalue > ACCEPT
+
+    def as_they_stand(count: int, source: Source) -> np.ndarray:
+        order = random_order(count, source)
+        return np.arange(count) if order[1] == 1 else order
+
+    assert stats.chisquare(places_of_the_first(as_they_stand, 5)).pvalue < REJECT

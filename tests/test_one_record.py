@@ -9,8 +9,12 @@ found by their registries: one that is added must be covered here.
 from __future__ import annotations
 
 import contextlib
+import csv
+import io
 import json
+import math
 import queue
+import re
 import shutil
 import sys
 import tempfile
@@ -27,19 +31,27 @@ import pandas as pd
 import pytest
 
 from capemix import agent as agent_module
+from capemix import pipeline
 from capemix.agent import Agent, Holdings, ask, load_identity, new_identity
-from capemix.api import Synthesizer
+from capemix.api import Synthesizer, release_of
 from capemix.cli import main
 from capemix.cli import site as site_module
-from capemix.data import READERS, LabeledRows, Table
-from capemix.data.arrays import cells_of_columns
+from capemix.data import READERS, Cells, LabeledRows, Table, UnlistedRows, readers
+from capemix.data import cells as cells_module
+from capemix.data.arrays import cells_of_arrays, cells_of_columns
+from capemix.data.cells import words_of
 from capemix.data.rows import pixel_names
 from capemix.engines.flower.files import plan_text
+from capemix.errors import InputError
+from capemix.guarantee import Status
 from capemix.ledger import Ledger
+from capemix.looks import list_threshold, listed_words, plan_looks
 from capemix.moments import release_moments
 from capemix.pipeline import share_dtype
 from capemix.plan import Asked, Plan, make_moments_plan, make_plan
 from capemix.plan.images import Images
+from capemix.plan.shares import CLASS_LIST
+from capemix.prepare import rows as prepare_module
 from capemix.prepare.moments import SummedRows
 from capemix.prepare.steps import PublicMap
 from capemix.protocol import wire
@@ -49,6 +61,8 @@ from capemix.protocol.coordinator import Run
 from capemix.protocol.part import Part
 from capemix.protocol.policy import Policy
 from capemix.protocol.roster import Member, Roster
+from capemix.queries import Relation
+from capemix.randomness.source import SeededSource, SystemSource
 from capemix.synthesizers.names import SynthesizerName
 from capemix.synthesizers.tables import map_of
 from conftest import Capemix
@@ -510,3 +524,270 @@ def compare_uploads(
         if isinstance(had, SummedRows) and isinstance(has, SummedRows):
             moved = (has.sums - had.sums).reshape(-1).astype(old.dtype)
             assert (new - old == moved).all(), "an upload has changed by something else"
+
+
+# -- lists that are paid for -----------------------------------------------------------------------
+
+
+@cache
+def list_plan() -> tuple[Plan, float]:
+    """The look that finds a list, and the part of delta that may fail."""
+    federation = make_plan(width=1, class_sizes=(1,), samples=1, mixture=1).federation
+    looks = plan_looks(
+        2, None, federation, columns=False, epsilon=1.0, delta=1e-5, relation=Relation.ADD_REMOVE
+    )
+    return looks.plans[CLASS_LIST], looks.rounds.list_failure
+
+
+def chance_to_pass(unit: int, deviation: float, threshold: int) -> float:
+    """That a count of one record, with discrete Gaussian noise, reaches the threshold: exactly."""
+    reach = np.arange(-round(40 * deviation), round(40 * deviation) + 1, dtype=np.float64)
+    weights = np.exp(-(reach**2) / (2 * deviation**2))
+    return float(weights[reach >= threshold - unit].sum() / weights.sum())
+
+
+def test_a_label_that_one_record_has_shows_with_no_more_than_its_part_of_delta() -> None:
+    plan, failure = list_plan()
+    unit, deviation = plan.lattice_norm_bound, plan.site_deviation
+    assert unit is not None
+    threshold = list_threshold(unit, deviation, failure)
+    assert 0.9 * failure / 2 < chance_to_pass(unit, deviation, threshold) <= failure / 2
+    # A threshold that forgets the record's own count lets three times as much through.
+    assert chance_to_pass(unit, deviation, threshold - unit) > 3 * failure / 2
+
+
+def test_a_rare_label_stays_unknown_and_common_ones_are_found() -> None:
+    plan, failure = list_plan()
+    column = np.array(["often"] * 400 + ["common"] * 300 + ["once"])
+    for seed in range(200):
+        found = listed_words(words_of(column), plan, failure, SeededSource(seed))
+        assert set(found) == {"often", "common"}
+        assert abs(found["often"] - 400) < 6 * plan.site_deviation / (plan.lattice_norm_bound or 1)
+
+
+def test_labels_that_are_all_different_give_no_list() -> None:
+    X, y = np.zeros((890, 2)), np.arange(890) / 7
+    with pytest.raises(InputError, match="class list could not be found"):
+        Synthesizer(1.0, test_seed=0).fit(X, y)
+
+
+# -- what is read from rows says so ----------------------------------------------------------------
+
+
+def drafted(capemix: Capemix, folder: Path, odd: Odd | None) -> dict[str, Any]:
+    """A release by a schema that was drafted from the rows: what its manifest promises."""
+    folder.mkdir()
+    rows = records() if odd is None else odd.among(records())
+    WRITERS[".csv"](rows, COLUMNS, folder / "rows.csv")
+    schema = folder / "schema.json"
+    ran = capemix("schema", "draft", folder / "rows.csv", "--label", "y", "--out", schema)
+    assert ran.code == 0, ran.err
+    ran = capemix(
+        "synth", "--data", folder / "rows.csv", "--schema", schema, "--synthesizer", "moments",
+        "--epsilon", "4", "--no-ledger", "--json", "--out", folder / "out",
+    )  # fmt: skip
+    assert ran.code == 0, ran.err
+    found: dict[str, Any] = json.loads((folder / "out" / "manifest.json").read_text())
+    return found["guarantee"]
+
+
+def check_drafts(capemix: Capemix, folder: Path) -> None:
+    """A record may widen a draft: then nothing is promised of it, with or without that record."""
+    for at, odd in enumerate(
+        (None, Odd("far", {**USUAL, "a": 1e6}), Odd("new", {**USUAL, "y": 2}))
+    ):
+        found = drafted(capemix, folder / str(at), odd)
+        assert found["status"] == Status.FROM_ROWS
+        assert any("was read from the rows" in each for each in found["assumptions"])
+
+
+def test_a_release_by_a_draft_promises_nothing(capemix: Capemix, tmp_path: Path) -> None:
+    check_drafts(capemix, tmp_path)
+
+
+def check_as_they_come() -> None:
+    X, y = np.zeros((40, 2)), np.arange(40) % 2
+    rows = UnlistedRows.of(cells_of_arrays(X, y), "label").as_they_come()
+    release = release_of(
+        rows,
+        epsilon=4.0,
+        mixture=4,
+        samples=20,
+        clip=1.0,
+        normalise=PublicMap.of_range(0, 1),
+        source=SystemSource(),
+    )
+    assert release.guarantee.status is Status.FROM_ROWS
+
+
+def test_a_release_of_rows_as_they_come_promises_nothing() -> None:
+    check_as_they_come()
+
+
+# -- wrong laws: each old rule, put back, is found -------------------------------------------------
+
+
+def typed_by_their_column(self: UnlistedRows, classes: Any, _read: Any = ()) -> LabeledRows:
+    """Labels are numbers if all of them are, and text otherwise."""
+    words = self.words.distinct
+    whole = all(word.isdigit() for word in words)
+    values = {word: int(word) if whole else word for word in words}
+    places = {word: classes.index(value) for word, value in values.items() if value in classes}
+    labels = self.words.codes(places)
+    kept = (labels >= 0) & self.fits()
+    return LabeledRows(self.features[kept], labels[kept], classes, self.feature_names, "y")
+
+
+def refused_for_one(self: UnlistedRows, classes: Any, read: Any = ()) -> LabeledRows:
+    """A file with a row that does not fit is refused."""
+    rows = LISTED_RIGHTLY(self, classes, read)
+    if rows.unfit:
+        raise InputError("rows", "hold a value that is no number", fix="drop that row")
+    return rows
+
+
+LISTED_RIGHTLY = UnlistedRows.listed
+TEXT = Odd("text as y", {**USUAL, "y": "unknown"})
+NOT_A_NUMBER = Odd("NaN as a", {**USUAL, "a": math.nan})
+
+
+@pytest.mark.parametrize(
+    ("wrong", "odd"),
+    [(typed_by_their_column, TEXT), (refused_for_one, TEXT), (refused_for_one, NOT_A_NUMBER)],
+)
+def test_labels_by_their_column_and_refusals_for_one_row_are_found(
+    curator: Curator, monkeypatch: pytest.MonkeyPatch, wrong: Any, odd: Odd
+) -> None:
+    curator.check(".csv", LISTED, odd)
+    monkeypatch.setattr(UnlistedRows, "listed", wrong)
+    with pytest.raises(AssertionError):
+        curator.check(".csv", LISTED, odd)
+
+
+def test_labels_by_their_column_are_found_at_an_agent(
+    members: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(UnlistedRows, "listed", typed_by_their_column)
+    without, _ = federated(members, tmp_path, "mixing", ".csv", None, None)
+    seen, _ = federated(members, tmp_path, "mixing", ".csv", TEXT, without)
+    with pytest.raises(AssertionError, match="another record's row has changed"):
+        compare(without, seen)
+
+
+def test_a_column_that_one_text_makes_text_is_found(
+    curator: Curator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    right = cells_module.numbers_of
+
+    def wrong(column: Any) -> Any:
+        found = right(column)
+        return np.full_like(found, np.nan) if np.isnan(found).any() else found
+
+    odd = Odd("text as a", {**USUAL, "a": "unknown"})
+    curator.check(".parquet", LISTED, odd)
+    monkeypatch.setattr(cells_module, "numbers_of", wrong)
+    with pytest.raises(AssertionError):
+        curator.check(".parquet", LISTED, odd)
+
+
+def test_an_open_quote_that_takes_in_other_lines_is_found(
+    curator: Curator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def wrong(body: bytes, columns: int) -> Any:
+        rows = csv.reader(io.StringIO(body.decode("utf-8", "replace")))
+        return b"", [row if len(row) == columns else [None] * columns for row in rows]
+
+    odd = Odd("an open quote", USUAL, b'"1,2,1')
+    curator.check(".csv", LISTED, odd)
+    monkeypatch.setattr(readers, "_set_apart", wrong)
+    with pytest.raises(AssertionError):
+        curator.check(".csv", LISTED, odd)
+
+
+def test_a_cell_that_is_read_as_further_records_is_found(
+    curator: Curator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    odd = Odd("a record inside", {**USUAL, "y": "\n0.5,0.5,1\n0.5,0.5,1\n"})
+    curator.check(".csv", LISTED, odd)
+    monkeypatch.setattr(readers, "_RECORD", re.compile(rb"[^\n]*(?=\n)"))
+    with pytest.raises(AssertionError):
+        curator.check(".csv", LISTED, odd)
+
+
+def test_sites_counted_in_the_rows_are_found(
+    curator: Curator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def wrong(cells: Cells, column: str, _names: Any) -> list[Cells]:
+        words = cells.words(column)
+        return [
+            cells.take(np.flatnonzero(words.positions == at)) for at in range(len(words.distinct))
+        ]
+
+    by_place = next(setting for setting in EVERY if "place" in setting.options)
+    odd = Odd("another place", {**USUAL, "place": "west"})
+    curator.check(".csv", by_place, odd)
+    monkeypatch.setattr("capemix.data.by_site", wrong)
+    with pytest.raises(AssertionError):
+        curator.check(".csv", by_place, odd)
+
+
+def test_a_draft_that_passes_for_declared_is_found(
+    capemix: Capemix, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Table, "read_from_rows", ())
+    with pytest.raises(AssertionError):
+        check_drafts(capemix, tmp_path)
+
+
+def test_a_class_list_read_from_rows_that_passes_for_declared_is_found(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("capemix.engines.local.read_from_rows_of", lambda _sites: ())
+    with pytest.raises(AssertionError):
+        check_as_they_come()
+
+
+def test_a_list_without_a_threshold_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("capemix.looks.list_threshold", lambda *_: 0)
+    with pytest.raises(AssertionError):
+        test_a_rare_label_stays_unknown_and_common_ones_are_found()
+
+
+@pytest.fixture
+def fragile(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Making rows ready fails if one of them is far away: some error that nobody foresaw."""
+    right = prepare_module.normalise_rows
+
+    def failing(features: Any, how: Any) -> Any:
+        if (np.abs(features) > 1e300).any():
+            raise ArithmeticError("unforeseen")
+        return right(features, how)
+
+    monkeypatch.setattr(prepare_module, "normalise_rows", failing)
+
+
+FAR = Odd("1e308 as b", {**USUAL, "b": 1e308})
+
+
+@pytest.mark.usefixtures("fragile")
+def test_an_unforeseen_error_costs_the_record_and_not_its_site(
+    curator: Curator, members: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    declared = SETTINGS[SynthesizerName.MIXING][2]
+    curator.check(".csv", declared, FAR)
+    without, _ = federated(members, tmp_path, "mixing", ".csv", None, None)
+    compare(without, federated(members, tmp_path, "mixing", ".csv", FAR, without)[0])
+
+    def all_or_none(plan: Plan, features: Any, labels: Any) -> Any:
+        try:
+            return pipeline.prepare_site(plan, features, labels)
+        except ArithmeticError:
+            return pipeline.prepare_site(plan, features[:0], labels[:0])
+
+    monkeypatch.setattr(agent_module, "prepare_records", all_or_none)
+    seen, _ = federated(members, tmp_path, "mixing", ".csv", FAR, without)
+    with pytest.raises(AssertionError, match="another record's row has changed"):
+        compare(without, seen)
+    monkeypatch.setattr("capemix.engines.local.prepare_records", pipeline.prepare_site)
+    with pytest.raises((AssertionError, ArithmeticError)):
+        curator.check(".csv", declared, FAR)

@@ -25,7 +25,7 @@ from capemix.data.rows import LabeledRows, pixel_names
 from capemix.engines.local import sum_local
 from capemix.guarantee import Guarantee
 from capemix.moments import release_moments
-from capemix.pipeline import SourceDraws, prepare_site, site_share
+from capemix.pipeline import SourceDraws, prepare_records, site_share
 from capemix.plan import MomentsPlan, Plan
 from capemix.plan.images import Images
 from capemix.plan.moments import make_moments_plan
@@ -195,5 +195,5 @@ def added(plan: Plan, sites: Sequence[LabeledRows]) -> Real:
 
 def _upload(plan: Plan, site: int, rows: LabeledRows, source: Source) -> Real:
     """What a site sends, before its masks go on."""
-    prepared = prepare_site(plan, rows.features, rows.labels)
+    prepared = prepare_records(plan, rows.features, rows.labels)
     return signed(site_share(plan, site, prepared, SourceDraws(plan, source), threads=1).values)

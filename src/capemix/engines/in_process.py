@@ -21,7 +21,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from capemix.data.rows import LabeledRows
 from capemix.errors import InputError
 from capemix.moments import SumOf
-from capemix.pipeline import SiteShare, SourceDraws, prepare_site, site_share
+from capemix.pipeline import SiteShare, SourceDraws, prepare_records, site_share
 from capemix.plan import MomentsPlan, Plan
 from capemix.protocol.agreement import public_bytes
 from capemix.protocol.chunks import DEFAULT_CHUNK
@@ -117,7 +117,7 @@ def _site(
     draws = source.child("site", number)
 
     def make_share(plan: Plan, masks: SiteKeys) -> SiteShare:
-        prepared = prepare_site(plan, rows.features, rows.labels)
+        prepared = prepare_records(plan, rows.features, rows.labels)
         try:
             return site_share(plan, number, prepared, SourceDraws(plan, draws), masks)
         finally:

@@ -12,7 +12,7 @@ from capemix.data.rows import LabeledRows, read_from_rows_of
 from capemix.errors import InputError
 from capemix.federation import Scheme
 from capemix.moments import SumOf
-from capemix.pipeline import Coordinator, SourceDraws, check_site, prepare_site, site_share
+from capemix.pipeline import Coordinator, SourceDraws, check_site, prepare_records, site_share
 from capemix.plan import MomentsPlan, Plan
 from capemix.randomness.source import SeededSource, Source, SystemSource
 from capemix.release import Release
@@ -63,7 +63,7 @@ def sum_local(
         before()
     coordinator = Coordinator(plan)
     for index, rows in enumerate(sites):
-        prepared = prepare_site(plan, rows.features, rows.labels)
+        prepared = prepare_records(plan, rows.features, rows.labels)
         check_site(plan, prepared)
         draws = SourceDraws(plan, source.child("site", index))
         coordinator.add(
