@@ -6,7 +6,7 @@ record, or several where a quoted cell has line ends; one that does not have a c
 is a record without a value.
 
 What is refused here is the file as a whole: one that cannot be opened, unpacked, or held in memory,
-or whose header or array names are not usable. docs/guide/reading.md lists it.
+or whose header or array names are not usable. docs/reading.md lists it.
 """
 
 from __future__ import annotations
