@@ -13,6 +13,7 @@ from capemix.cli import options as opt
 from capemix.errors import InputError, printable
 
 if TYPE_CHECKING:
+    from capemix.agent import Holdings
     from capemix.data import LabeledRows, Table, UnlistedRows
     from capemix.ledger import Lineage
     from capemix.plan import Asked
@@ -180,6 +181,7 @@ def serve(
         test_seed=test_seed,
     )
     print(f"ledger head {budget.ledger.head()}", flush=True)
+    _warn_of_memory(holdings)
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # as a service is stopped
     server = listen(holdings, socket, group)
     try:
@@ -190,6 +192,22 @@ def serve(
     finally:
         server.server_close()
         socket.unlink(missing_ok=True)
+
+
+def _warn_of_memory(holdings: Holdings) -> None:
+    """For the site's own people: a plan that does not fit fails after it is charged, and by how
+    many rows there are."""
+    from capemix.kernels.memory import memory
+
+    rows = holdings.rows.features.nbytes
+    most = holdings.policy.largest_memory_bytes + 3 * rows  # as read, by the plan, on the lattice
+    if most > memory():
+        typer.echo(
+            f"warning: the rows and the largest plan that the policy allows may take"
+            f" {most / 1e9:.3g} GB, and this machine has {memory() / 1e9:.3g} GB; lower the policy's"
+            " largest_memory_bytes",
+            err=True,
+        )
 
 
 def _rows(data: str, label: str | None, table: Table | None) -> UnlistedRows | LabeledRows:
