@@ -29,7 +29,12 @@ from capemix.accounting.theorem1 import Theorem1
 from capemix.api import release_of
 from capemix.baselines import Baseline, noise_of
 from capemix.baselines.projection import back, project, public_matrix
-from capemix.baselines.recordwise import answered_labels, noised_rows, release_records
+from capemix.baselines.recordwise import (
+    answered_labels,
+    noised_rows,
+    random_order,
+    release_records,
+)
 from capemix.cli import options
 from capemix.data import LabeledRows
 from capemix.evaluate import train_and_test
@@ -611,6 +616,24 @@ def test_a_record_that_counts_for_nothing_is_released_as_one_all_the_same(name: 
     spoilt[3, 2], labels[5], labels[7] = np.nan, "off the list", None
     made = Synthesizer(5.0, method=name, public_range=(-3, 3), classes=rows.classes)
     assert len(made.fit(spoilt, labels).release_) == len(rows)
+
+
+def test_released_records_are_in_no_order_of_the_file() -> None:
+    """A record that is read otherwise, or not at all, may take another place among the rows; the
+    places of the others must not tell."""
+    rows = some_rows()
+    plan = a_record_plan(clip=10.0).calibrate(math.inf)
+    released = release_records(plan, [rows, rows], source=SeededSource(1))
+    orders = []
+    for part in (slice(0, 300), slice(300, 600)):
+        apart = np.linalg.norm(released.features[part, None] - rows.features[None], axis=2)
+        orders.append(apart.argmin(axis=1).tolist())
+        assert sorted(orders[-1]) == list(range(300))
+        assert (released.labels[part] == rows.labels[orders[-1]]).all()
+    assert orders[0] != orders[1]
+    assert list(range(300)) not in orders
+    places = [int(random_order(5, SeededSource(seed)).argmin()) for seed in range(2000)]
+    assert stats.chisquare(np.bincount(places, minlength=5)).pvalue > 1e-4
 
 
 def test_pools_by_name() -> None:

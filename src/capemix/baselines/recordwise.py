@@ -37,8 +37,8 @@ def release_records(
     progress: Callable[[int], None] | None = None,
     before: Callable[[], None] | None = None,
 ) -> Release:
-    """The sites' noised records side by side, site after site; ``before`` is called once the rows
-    fit the plan."""
+    """The sites' noised records side by side, site after site and in random order; ``before`` is
+    called once the rows fit the plan."""
     source = SystemSource() if source is None else source
     if type(source) not in (SystemSource, SeededSource):
         raise TypeError("noise comes from a SystemSource, or a SeededSource in tests")
@@ -56,8 +56,10 @@ def release_records(
     for index, rows in enumerate(sites):
         own = source.child("site", index)
         given, answers = every_record(plan, rows)
-        features.append(noised_rows(plan, given, own.child("rows"), progress))
-        labels.append(answered_labels(plan, answers, own))
+        noised = noised_rows(plan, given, own.child("rows"), progress)
+        order = random_order(len(given), own)
+        features.append(noised[order])
+        labels.append(answered_labels(plan, answers, own)[order])
     first = sites[0]
     released = np.concatenate(features)
     denormalise_rows(released, replace(plan.normalise, low=None, high=None))
@@ -87,6 +89,13 @@ def every_record(
     middle = np.broadcast_to(np.asarray(plan.normalise.shift, dtype=np.float64), (plan.width,))
     given = np.vstack([rows.features, np.tile(middle, (rows.unfit, 1))])
     return given, np.append(rows.labels, np.zeros(rows.unfit, dtype=np.int64))
+
+
+def random_order(count: int, source: Source) -> npt.NDArray[np.intp]:
+    """A record's place among the rows, and whether it is among them, depend on how it is read: in
+    the order of a file, the places of all the others would tell."""
+    stream = source.stream("order")
+    return np.lexsort((stream.words(count), stream.words(count)))
 
 
 def noised_rows(
