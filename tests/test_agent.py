@@ -509,6 +509,8 @@ def test_what_an_agent_says_before_the_upload_does_not_depend_on_its_rows(
         (Policy(least_colluding=2), {}, "colluding"),
         (Policy(columns=("a",)), {}, "columns"),
         (Policy(classes=("no",)), {}, "classes"),
+        (Policy(classes=(1, "no")), {"classes": ("1", "no ")}, None),
+        (Policy(classes=(1, "no")), {"classes": ("01", "no")}, "classes"),
         (Policy(), {"masks": "gaussian"}, "real-arithmetic"),
         (Policy(), {"accountant": "paper"}, "soundly"),
         (Policy(), {"epsilon": float("inf")}, "no privacy"),

@@ -745,8 +745,8 @@ def a_release(tmp_path: Path, capemix: Capemix) -> Any:
         shutil.rmtree(out, ignore_errors=True)
         ran = capemix(
             "synth", "--data", tmp_path / "in.csv", "--label", "y", "--public-range", "-4,4",
-            "--clip", 1, "--class-sizes", "100,100", "--epsilon", epsilon, "--mixture", 4,
-            "--samples", 2000, "--out", out, "--test-seed", 1, "--no-ledger",
+            "--clip", 1, "--classes", "0,1", "--class-sizes", "100,100", "--epsilon", epsilon,
+            "--mixture", 4, "--samples", 2000, "--out", out, "--test-seed", 1, "--no-ledger",
         )  # fmt: skip
         assert ran.code == 0, ran.err
         return out

@@ -16,14 +16,19 @@ from scipy import stats
 import capemix.pipeline
 from capemix.accounting.gaussian import gaussian_epsilon
 from capemix.api import release_of
-from capemix.data import LabeledRows, partition
+from capemix.data import LabeledRows, UnlistedRows, partition
+from capemix.data.arrays import cells_of_arrays
+from capemix.data.cells import words_of
 from capemix.engines.local import run_local
 from capemix.errors import InputError
 from capemix.federation import Federation, Form, MaskKind, Scheme
 from capemix.looks import (
+    LIST_FAILURE,
     NORMS,
     SHARES,
     Looks,
+    list_threshold,
+    listed_words,
     one_hot_norms,
     one_hot_sizes,
     plan_looks,
@@ -173,6 +178,130 @@ def test_the_noise_of_a_look_has_the_scale_that_is_accounted(name: str) -> None:
     assert p_value(accounted) > 1e-4
     assert p_value(accounted * 1.1) < 1e-9
     assert p_value(accounted / 1.1) < 1e-9
+
+
+# -- a list of classes that nobody declared --------------------------------------------------------
+
+
+def looks_for_classes(epsilon: float = 1.0, delta: float = 1e-6, columns: bool = False) -> Looks:
+    return plan_looks(
+        3, None, Federation(Scheme.CENTRAL), columns=columns, epsilon=epsilon, delta=delta,
+        relation=Relation.ADD_REMOVE,
+    )  # fmt: skip
+
+
+def unlisted(labels: Any) -> UnlistedRows:
+    return UnlistedRows.of(cells_of_arrays(np.ones((len(labels), 3)), labels), "label")
+
+
+def test_a_word_that_one_record_has_is_listed_as_rarely_as_delta_pays_for() -> None:
+    """The threshold is no lower than it must be, and little higher: at a failure of 0.2, a count of
+    1 passes with a probability of at most 0.1."""
+    plan = looks_for_classes().plans["class list"]
+    words = words_of(np.array([f"w{at}" for at in range(8000)]))
+    passed = sum(
+        len(listed_words(words.take(np.arange(8000)[part::8]), plan, 0.2, SeededSource(part)))
+        for part in range(8)
+    )
+    law = stats.binom(8000, 0.1)
+    assert law.sf(passed - 1) > 1e-4
+    assert passed > 0.09 * 8000
+    unit = plan.lattice_norm_bound
+    assert unit is not None
+    gap = list_threshold(unit, plan.site_deviation, 0.2) - unit
+    assert stats.norm.sf((gap - 1) / plan.site_deviation) <= 0.1
+    assert list_threshold(unit, plan.site_deviation, 1e-9) > list_threshold(
+        unit, plan.site_deviation, 0.2
+    )
+
+
+def test_delta_pays_for_the_list_before_it_pays_for_the_noise() -> None:
+    looks = looks_for_classes()
+    assert looks.rounds.list_failure == LIST_FAILURE * 1e-6
+    assert looks.cost(Relation.ADD_REMOVE).failure == LIST_FAILURE * 1e-6
+    assert looks.guarantee(seeded=False).epsilon == pytest.approx(1.0, rel=1e-3)
+    assert looks.guarantee(seeded=False).delta == 1e-6
+    declared = plan_looks(
+        3, 2, Federation(Scheme.CENTRAL), columns=False, epsilon=1.0, delta=1e-6,
+        relation=Relation.ADD_REMOVE,
+    )  # fmt: skip
+    assert declared.cost(Relation.ADD_REMOVE).failure == 0
+    found, known = (
+        float(one.plans[name].noise or 0.0)
+        for one, name in ((looks, "class list"), (declared, "class sizes"))
+    )
+    assert known < found < 1.1 * known
+
+
+def test_the_counts_of_listed_words_have_the_noise_that_is_accounted() -> None:
+    plan = looks_for_classes().plans["class list"]
+    words = words_of(np.repeat([f"w{at}" for at in range(500)], 1000))
+    found = listed_words(words, plan, 1e-6, SeededSource(7))
+    assert len(found) == 500
+    off = np.array(list(found.values())) - 1000
+
+    def p_value(scale: float) -> float:
+        square = float((off**2).sum() / scale**2)
+        return float(2 * min(stats.chi2.cdf(square, 500), stats.chi2.sf(square, 500)))
+
+    assert p_value(float(plan.noise or 0.0)) > 1e-4
+    assert p_value(1.3 * float(plan.noise or 0.0)) < 1e-6
+
+
+def test_classes_that_stand_out_are_found_with_their_sizes() -> None:
+    labels = np.repeat(["a", "b", "?", "", "rare"], [800, 500, 600, 600, 3])
+    found = looks_for_classes().take(unlisted(labels), SeededSource(1))
+    assert found.classes == ("a", "b")
+    assert found.class_sizes == pytest.approx((800, 500), abs=60)
+    numbers = looks_for_classes().take(unlisted(np.repeat([10, 9], 500)), SeededSource(1))
+    assert numbers.classes == (9, 10)
+
+
+def test_a_record_that_counts_for_nothing_has_no_label_either() -> None:
+    rows = unlisted(np.repeat(["a", "b"], [500, 500]))
+    spoilt = replace(rows, features=np.repeat([[1.0] * 3, [1.0, np.nan, 1.0]], 500, axis=0))
+    assert looks_for_classes().take(spoilt, SeededSource(1)).classes == ("a",)
+
+
+def test_no_list_is_found_where_no_label_stands_out() -> None:
+    for labels in (["a", "b"], [f"id{at}" for at in range(3000)], []):
+        with pytest.raises(InputError, match="class list could not be found"):
+            looks_for_classes().take(unlisted(labels), SeededSource(1))
+
+
+def test_a_list_ends_at_a_thousand_classes_the_largest_first() -> None:
+    plan = looks_for_classes(epsilon=50.0).plans["class list"]
+    sizes = np.where(np.arange(1100) < 1000, 400, 100)
+    words = words_of(np.repeat([f"w{at}" for at in range(1100)], sizes))
+    found = listed_words(words, plan, 1e-6, SeededSource(1))
+    assert set(found) == {f"w{at}" for at in range(1000)}
+
+
+def test_sites_find_no_list_together() -> None:
+    with pytest.raises(InputError, match="must be declared for more than one site"):
+        plan_looks(
+            3, None, Federation(Scheme.CAPE, sites=4, colluding=1), columns=False, epsilon=1.0,
+            delta=1e-6, relation=Relation.ADD_REMOVE,
+        )  # fmt: skip
+
+
+def test_looks_for_classes_and_columns_share_one_budget() -> None:
+    rows = a_table()
+    names = np.array(["u", "v"])[rows.labels]
+    open_rows = UnlistedRows.of(cells_of_arrays(rows.features, names), "label")
+    release = release_of(
+        open_rows, epsilon=3.0, normalise="paid", source=SystemSource(), samples=200
+    )
+    lines = [line.line for line in release.plan.budget()]
+    assert lines == ["class list", "ranges", "means and scales", "clip norm", "mixtures"]
+    assert release.plan.classes == ("u", "v")
+    assert release.guarantee.epsilon == pytest.approx(3.0, rel=1e-3)
+    assert release.guarantee.delta == pytest.approx(1e-5)
+    covered = {step.name: step.coverage for step in release.plan.steps}
+    assert covered["class list"] is covered["class sizes"] is Coverage.PAID
+
+
+# -- columns ---------------------------------------------------------------------------------------
 
 
 def test_ranges_of_very_many_columns_must_be_declared() -> None:

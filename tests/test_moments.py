@@ -797,15 +797,18 @@ def test_what_has_no_meaning_for_moments_is_refused(tmp_path: Path, capemix: Cap
     assert "use capemix synth" in ran.err
 
 
-def test_a_table_of_unknown_range_pays_for_it() -> None:
+@pytest.mark.parametrize("listed", [False, True])
+def test_a_table_of_unknown_range_and_classes_pays_for_them(listed: bool) -> None:
     rng = np.random.default_rng(0)
     label = rng.integers(0, 2, 4000)
     table = np.stack([1000 + 200 * label + 50 * rng.normal(size=4000), rng.normal(size=4000)], 1)
-    made = Synthesizer(epsilon=4.0, method="moments", test_seed=1).fit(table, label)
+    asked: dict[str, Any] = {} if listed else {"classes": (0, 1)}
+    made = Synthesizer(epsilon=4.0, method="moments", test_seed=1, **asked).fit(table, label)
     lines = made.release_.plan.budget()
     looked = [line.line for line in lines]
-    assert looked[:3] == ["class sizes", "ranges", "means and scales"]
-    assert looked.count("class sizes") == 1
+    assert looked[:3] == ["class list" if listed else "class sizes", "ranges", "means and scales"]
+    assert looked.count("class sizes") == (0 if listed else 1)
+    assert made.classes_.tolist() == [0, 1]
     assert made.guarantee_.epsilon == pytest.approx(4.0, rel=1e-2)
     assert lines[-1].epsilon_composed == pytest.approx(4.0, rel=1e-2)
     rows, labels = made.sample()

@@ -145,7 +145,11 @@ def attack(
     label = label or saved.manifest["schema"]["label"]
     plan = saved.manifest["plan"]
     target = Target(saved.rows, plan, preparation_of(plan))
-    found = run(target, _rows(members, label, test=False), _rows(non_members, label, test=True))
+    found = run(
+        target,
+        _rows(members, label, saved.rows, test=False),
+        _rows(non_members, label, saved.rows, test=True),
+    )
 
     def show(attacks: list[Attack]) -> None:
         result: dict[str, Any] = {
@@ -181,8 +185,14 @@ def _attack_rows(attacks: list[Attack]) -> list[dict[str, Any]]:
     ]
 
 
-def _rows(name: str, label: str, *, test: bool) -> LabeledRows:
+def _rows(name: str, label: str, released: LabeledRows, *, test: bool) -> LabeledRows:
+    """Rows of the release's classes, coded by its schema where it has one."""
     from capemix.data import DATASETS, open_data
 
-    loaded = open_data(name, None if name in DATASETS else label)
+    if name in DATASETS:
+        loaded = open_data(name)
+    elif released.table is not None:
+        loaded = open_data(name, label, table=released.table)
+    else:
+        loaded = open_data(name, label, classes=released.classes)
     return loaded.test if test and loaded.test is not None else loaded.train

@@ -86,14 +86,15 @@ def _column(name: str, cells: Cells, outwards: bool) -> Column | str:
     numbers = np.asarray(cells.numbers([name])[:, 0], dtype=np.float64)
     words = cells.words(name)
     present = _present(words)
-    held = int(np.isin(words.positions, np.flatnonzero(np.isin(words.distinct, present))).sum())
-    known = numbers[np.isfinite(numbers)]
-    if not present:
+    told = np.isin(words.positions, np.flatnonzero(np.isin(words.distinct, present)))
+    finite = np.isfinite(numbers)  # also where a number is too large to be a word
+    if not (told | finite).any():
         return "it has no values"
-    if len(known) == held and not set(present) <= {"True", "False"}:
-        if np.abs(known).max() > _LARGEST:
+    if not (told & ~finite).any() and not (told.any() and set(present) <= {"True", "False"}):
+        if np.abs(numbers[finite]).max() > _LARGEST:
             return "its numbers are too large for a range around them"
-        return _range(name, known, outwards)
+        return _range(name, numbers[finite], outwards)
+    held = int(told.sum())
     if len(present) > MAX_CLASSES or (len(present) > _FEW and len(present) > _MOST_DISTINCT * held):
         return f"{len(present)} distinct texts look like names or identifiers"
     missing = held < len(words.positions)
