@@ -270,7 +270,7 @@ def test_no_list_is_found_where_no_label_stands_out() -> None:
 
 
 def test_a_list_ends_at_a_thousand_classes_the_largest_first() -> None:
-    plan = looks_for_classes(epsilon=50.0).plans["class list"]
+    plan = looks_for_classes(epsilon=40.0).plans["class list"]
     sizes = np.where(np.arange(1100) < 1000, 400, 100)
     words = words_of(np.repeat([f"w{at}" for at in range(1100)], sizes))
     found = listed_words(words, plan, 1e-6, SeededSource(1))
@@ -383,10 +383,10 @@ def test_a_quantile_of_noisy_counts() -> None:
 def test_no_path_from_rows_to_the_release_lacks_a_line(
     declared: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Rows reach a sum through `prepare_site` alone; each of its plans has a line of the budget,
+    """Rows reach a sum through `prepare_records` alone; each of its plans has a line of the budget,
     and the noise that the line was costed with."""
     read: list[Plan] = []
-    real = capemix.pipeline.prepare_site
+    real = capemix.pipeline.prepare_records
 
     def spy(plan: Plan, *rows: Any) -> Any:
         read.append(plan)
@@ -395,7 +395,7 @@ def test_no_path_from_rows_to_the_release_lacks_a_line(
     def never(_rows: LabeledRows) -> Any:
         raise AssertionError("true class sizes were read")
 
-    monkeypatch.setattr("capemix.engines.local.prepare_site", spy)
+    monkeypatch.setattr("capemix.engines.local.prepare_records", spy)
     monkeypatch.setattr(LabeledRows, "class_counts", never)
     asked, names = DECLARED[declared]
     release = release_of(
@@ -423,13 +423,13 @@ def test_no_round_of_moments_lacks_a_line(
     declared: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     read: list[Plan] = []
-    real = capemix.pipeline.prepare_site
+    real = capemix.pipeline.prepare_records
 
     def spy(plan: Plan, *rows: Any) -> Any:
         read.append(plan)
         return real(plan, *rows)
 
-    monkeypatch.setattr("capemix.engines.local.prepare_site", spy)
+    monkeypatch.setattr("capemix.engines.local.prepare_records", spy)
     asked = {"class_sizes": (10_000, 10_000), "normalise": PublicMap.of_range(-2000, 2000)}
     release = release_of(
         a_table(),

@@ -110,7 +110,7 @@ def test_a_schema_comes_back_from_its_file(tmp_path: Path) -> None:
         ({"type": "number", "low": 0, "high": math.inf}, "low < high"),
         ({"type": "number", "low": "0", "high": 1}, "low < high"),
         ({"type": "integer", "low": 0, "high": 1.5}, "is of integers"),
-        ({"type": "integer", "low": 0, "high": 10**20}, "within 2\\^53"),
+        ({"type": "integer", "low": 0, "high": 10**20}, "below 2\\^53"),
         ({"type": "category", "categories": [1, 2**70]}, "integers below 2\\^53"),
         ({"type": "date"}, "unknown type"),
         ({"type": "category", "categories": []}, "must list its categories"),

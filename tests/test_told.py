@@ -249,7 +249,7 @@ def test_an_epsilon_that_cannot_be_delivered_is_refused_before_rows_are_read(
     if kind != "local-perturbation":
         asked["normalise"] = "paid"
     with monkeypatch.context() as patched:
-        patched.setattr("capemix.engines.local.prepare_site", never)
+        patched.setattr("capemix.engines.local.prepare_records", never)
         patched.setattr("capemix.baselines.recordwise.prepare_rows", never, raising=False)
         with pytest.raises(EpsilonError, match=r"--epsilon is more than.*\(got 1000\)") as said:
             release_of(rows, epsilon=1000.0, **asked)
@@ -275,7 +275,7 @@ def test_a_plan_delivers_the_epsilon_asked_for_or_refuses_it(law: str) -> None:
 def test_a_mixture_beyond_the_declared_sizes_is_refused_before_rows_are_read(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("capemix.engines.local.prepare_site", never)
+    monkeypatch.setattr("capemix.engines.local.prepare_records", never)
     for kind in ("mixing", "dp-mix"):
         with pytest.raises(InputError, match=r"--mixture is larger than.*\(got 5000\)"):
             release_of(

@@ -204,8 +204,8 @@ def _warn_of_memory(holdings: Holdings) -> None:
     if most > memory():
         typer.echo(
             f"warning: the rows and the largest plan that the policy allows may take"
-            f" {most / 1e9:.3g} GB, and this machine has {memory() / 1e9:.3g} GB; lower the policy's"
-            " largest_memory_bytes",
+            f" {most / 1e9:.3g} GB, and this machine has {memory() / 1e9:.3g} GB; lower the"
+            " policy's largest_memory_bytes",
             err=True,
         )
 

@@ -11,7 +11,6 @@ or whose header or array names are not usable. docs/reading.md lists it.
 
 from __future__ import annotations
 
-import csv
 import io
 import math
 import os
@@ -45,8 +44,20 @@ MAX_LINE: Final = 1 << 24
 """Bytes; a longer line is a record without a value."""
 
 _CAREFUL: Final = re.compile(rb'["\r]')
-_CELL: Final = rb'(?:"[^"]*(?:""[^"]*)*"|[^",\n]*)'
-_RECORD: Final = re.compile(rb"(?>" + _CELL + rb"(?:," + _CELL + rb")*)(?=\n)")
+
+
+def _of_cells(cell: bytes) -> re.Pattern[bytes]:
+    """Cells with commas between them, up to the end of a line, in one way only."""
+    return re.compile(rb"(?>(?:" + cell + rb")(?:,(?:" + cell + rb"))*)(?=\n)")
+
+
+_RECORD: Final = _of_cells(rb'"[^"]*(?:""[^"]*)*"|[^",\n]*')
+"""RFC 4180: line ends in quoted cells, and quotes nowhere else."""
+
+_LINE: Final = _of_cells(rb'"[^"\n]*(?:""[^"\n]*)*"|(?!")[^,\n]*')
+"""One line, where a cell may have quotes inside that mean themselves."""
+
+_CELLS: Final = re.compile(rb'(?:\A|,)(?:"([^"]*(?:""[^"]*)*)"(?=,|\Z)|([^,]*))')
 
 _NAMED: Final = 8
 """At most so many columns are named in an error."""
@@ -151,9 +162,9 @@ def _read_csv(path: Path, field: str, label: str | None, _also: Sequence[str] = 
     if not data.strip():
         raise InputError(field, "is empty", fix="give a file with a header")
     header, _, body = data.partition(b"\n")
-    names = [name.strip() for name in _split(header) or ()]
-    if not names:
+    if _LINE.match(header + b"\n") is None:
         raise _unreadable(field, "CSV")
+    names = [name.strip() for name in _split(header)]
     _check_names(field, names)
     return _text_cells(names, body, label)
 
@@ -205,13 +216,12 @@ def _record(body: bytes, start: int, columns: int) -> tuple[list[str] | None, in
     its end. Whatever else begins here is a record as far as its line goes, so that a quote that one
     record leaves open takes in no other.
     """
-    if whole := _RECORD.match(body, start, start + MAX_LINE):
-        row = _split(whole[0])
-        if row is not None and len(row) == columns:
-            return row, whole.end() + 1
-    end = body.index(b"\n", start)
-    row = _split(body[start:end]) if end - start <= MAX_LINE else None
-    return (row if row is not None and len(row) == columns else None), end + 1
+    for pattern in (_RECORD, _LINE):
+        if (found := pattern.match(body, start, start + MAX_LINE)) is not None:
+            row = _split(found[0])
+            if len(row) == columns:
+                return row, found.end() + 1
+    return None, body.index(b"\n", start) + 1
 
 
 def _one(column: Any) -> Any:
@@ -268,12 +278,12 @@ def _table(names: Sequence[str], rows: Sequence[Sequence[str | None]]) -> pa.Tab
     )
 
 
-def _split(record: bytes) -> list[str] | None:
-    """The cells of one record, None where it is none."""
-    try:
-        return next(csv.reader([record.decode("utf-8", "replace")], strict=True), None)
-    except csv.Error:
-        return None
+def _split(record: bytes) -> list[str]:
+    """The cells of what `_RECORD` or `_LINE` has matched."""
+    return [
+        (cell[2] if cell[1] is None else cell[1].replace(b'""', b'"')).decode("utf-8", "replace")
+        for cell in _CELLS.finditer(record)
+    ]
 
 
 # -- Parquet ---------------------------------------------------------------------------------------
