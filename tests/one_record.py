@@ -18,6 +18,7 @@ import math
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any
 
@@ -95,6 +96,12 @@ VALUES: dict[str, Any] = {
     "true": True,
     "the word true": "TRUE",
     "a date": "2020-01-01",
+    "a moment in another zone": datetime(2020, 1, 1, 2, tzinfo=timezone(timedelta(hours=2))),
+    "a length of time": np.timedelta64(1, "D"),
+    "a small float": np.float32(0.1),
+    "a complex number": 1 + 1j,
+    "bytes": b"\xff1",
+    "a list": (1, 2),
 }
 """Odd values, for a number and for a label alike."""
 
@@ -120,6 +127,8 @@ LINES: dict[str, bytes] = {
     "a backslash": b"1\\,2,red,north,1",
     "another delimiter": b"1;2;red;north;1",
     "a quote that takes in a line": b'1,2,red,north,"',
+    "a longer record of many lines": b'1,2,red,north,1,"\n0.5,0.5,1\n0.5,0.5,red,north,1\n"',
+    "a record of many lines": b'"' + b"0.5,0.5,1\n" * 20_000 + b'",0.5,1',
 }
 """Odd lines of a text file."""
 
@@ -194,14 +203,17 @@ def write_csv(rows: Sequence[Record | Odd], columns: Sequence[str], path: Path) 
 
 def as_array(values: Sequence[Any]) -> pa.Array:
     """As a writer of tables has it: one type for all, text where there is no other."""
-    try:
-        return pa.array(values)
-    except (pa.ArrowException, OverflowError, TypeError):
-        pass
-    try:
-        return pa.array([None if value is None else float(value) for value in values])
-    except (ValueError, TypeError, OverflowError):
-        return pa.array([None if value is None else str(value) for value in values])
+    plain = (bool, int, float, str, type(None))
+    if all(isinstance(value, plain) for value in values):
+        try:
+            return pa.array(values)
+        except (pa.ArrowException, OverflowError, TypeError):
+            pass
+        try:
+            return pa.array([None if value is None else float(value) for value in values])
+        except (ValueError, TypeError, OverflowError):
+            pass
+    return pa.array([None if value is None else str(value) for value in values])
 
 
 def write_parquet(rows: Sequence[Record | Odd], columns: Sequence[str], path: Path) -> None:
@@ -209,9 +221,23 @@ def write_parquet(rows: Sequence[Record | Odd], columns: Sequence[str], path: Pa
     pq.write_table(pa.table(table), path)
 
 
-def plain_array(values: Any) -> np.ndarray:
-    """As numpy has it: one type for all, text where there is no other."""
-    found = np.array(values)
+def as_numpy_has_it(values: list[Any]) -> np.ndarray:
+    """One type for all, but not lengths of time for whole numbers: see docs/reading.md."""
+    try:
+        found = np.array(values)
+        if found.dtype.kind != "m":
+            return found
+    except ValueError:  # a list among plain values
+        pass
+    found = np.empty((len(values), *np.shape(values[0])), dtype=object)
+    for at, row in enumerate(values):
+        found[at] = row
+    return found
+
+
+def plain_array(values: list[Any]) -> np.ndarray:
+    """The same, but text where numpy has objects."""
+    found = as_numpy_has_it(values)
     if found.dtype == object:
         flat = ["" if value is None else str(value) for value in found.reshape(-1)]
         found = np.array(flat).reshape(found.shape)

@@ -521,7 +521,7 @@ def read(path: Path, label: str | None = None, column: str | None = None) -> Lab
     coded.rows(replace(labels, columns=columns, matrix_names=(), label="n"))
     rows = UnlistedRows.of(cells, cells.label)
     found = rows.as_they_come()
-    assert len(found) + found.unfit == cells.records
+    assert len(found) + found.unfit == cells.records + cells.without_value
     assert len(rows.listed(("cat", "dog"))) <= cells.records
     return found
 

@@ -20,7 +20,9 @@ import sys
 import tempfile
 import threading
 import warnings
+from collections import Counter
 from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -39,7 +41,7 @@ from capemix.cli import site as site_module
 from capemix.data import READERS, Cells, LabeledRows, Table, UnlistedRows, readers
 from capemix.data import cells as cells_module
 from capemix.data.arrays import cells_of_arrays, cells_of_columns
-from capemix.data.cells import words_of
+from capemix.data.cells import spelled, words_of
 from capemix.data.rows import pixel_names
 from capemix.engines.flower.files import plan_text
 from capemix.errors import InputError
@@ -72,16 +74,19 @@ from one_record import (
     SETTINGS,
     SHAPE,
     USUAL,
+    VALUES,
     WRITERS,
     Odd,
     Seen,
     Setting,
+    as_numpy_has_it,
     cells_of,
     compare,
     everywhere,
     folder_bytes,
     odd_lines,
     odd_records,
+    plain_array,
     records,
     watched,
     write_images,
@@ -170,19 +175,19 @@ DECLARED = SETTINGS[SynthesizerName.MOMENTS][3]
 
 @pytest.mark.parametrize("suffix", WRITERS)
 def test_any_record_in_any_file_changes_only_its_own_part(curator: Curator, suffix: str) -> None:
-    for odd in odd_records():
+    for odd in odd_records()[:: 4 if suffix == ".csv.gz" else 1]:  # it is the same reader
         curator.check(suffix, LISTED, odd)
 
 
 @pytest.mark.parametrize("suffix", [suffix for suffix in WRITERS if suffix != ".npz"])
 def test_any_record_by_a_schema_changes_only_its_own_part(curator: Curator, suffix: str) -> None:
-    for odd in odd_records():
+    for odd in odd_records()[:: 4 if suffix == ".csv.gz" else 1]:
         curator.check(suffix, DECLARED, odd)
 
 
 @pytest.mark.parametrize("suffix", [".csv", ".csv.gz"])
 def test_any_line_of_a_text_file_changes_only_its_own_part(curator: Curator, suffix: str) -> None:
-    for odd in odd_lines():
+    for odd in odd_lines()[:: 4 if suffix == ".csv.gz" else 1]:
         curator.check(suffix, LISTED, odd)
 
 
@@ -227,8 +232,8 @@ SHAPES: dict[str, Callable[[list[Any]], tuple[Any, Any]]] = {
         column(rows, "y"),
     ),
     "arrays": lambda rows: (
-        np.array([[cells_of(row, name) for name in FEATURES] for row in rows]),
-        np.array(column(rows, "y")),
+        as_numpy_has_it([[cells_of(row, name) for name in FEATURES] for row in rows]),
+        as_numpy_has_it(column(rows, "y")),
     ),
     "a data frame": lambda rows: (as_frame(rows)[FEATURES], as_frame(rows)["y"]),
 }
@@ -791,3 +796,48 @@ def test_an_unforeseen_error_costs_the_record_and_not_its_site(
     monkeypatch.setattr("capemix.engines.local.prepare_records", pipeline.prepare_site)
     with pytest.raises((AssertionError, ArithmeticError)):
         curator.check(".csv", declared, FAR)
+
+
+# -- writers that turn a whole column because of one record ----------------------------------------
+
+
+def moved(columns: list[Any], odd: Any) -> tuple[list[int], list[int]]:
+    """The class counts of records with these labels, and with one more."""
+
+    def counts(labels: list[Any]) -> list[int]:
+        rows = UnlistedRows.of(cells_of_arrays([[0.0]] * len(labels), labels), "label")
+        return rows.listed(tuple(spelled(each) for each in columns)).class_counts().tolist()  # type: ignore[arg-type]
+
+    return counts(columns * 50), counts([odd, *columns * 50])
+
+
+@pytest.mark.parametrize("odd", VALUES.values(), ids=VALUES)
+@pytest.mark.parametrize(
+    "labels",
+    [
+        [0, 1], [True, False], [0.5, 2.0], ["a", "b"], [np.float32(0.1), np.float32(0.7)],
+        [datetime(2020, 1, 1, tzinfo=UTC), datetime(2020, 1, 2, tzinfo=UTC)],
+    ],
+    ids=["integers", "truths", "floats", "text", "32-bit floats", "moments"],
+)  # fmt: skip
+def test_labels_of_any_type_beside_any_other_stay_what_they_are(labels: Any, odd: Any) -> None:
+    before, after = moved(labels, odd)
+    assert before == [50, 50]
+    assert sum(after) - 100 in (0, 1)
+    assert all(new - old in (0, 1) for old, new in zip(before, after, strict=True))
+
+
+@pytest.mark.parametrize("odd", [2, 0.5, "x", None, math.inf, True], ids=repr)
+@pytest.mark.parametrize(
+    "labels",
+    [[True, False], [0, 1], [math.inf, 1.0], [np.float32(0.1), np.float32(0.7)]],
+    ids=["truths", "integers", "infinities", "32-bit floats"],
+)
+def test_what_numpy_makes_of_labels_leaves_the_words_of_the_others(labels: Any, odd: Any) -> None:
+    def counts(cells: list[Any]) -> Counter[str | None]:
+        column = plain_array(cells)
+        words = words_of(column)
+        return Counter(words.distinct[at] if at >= 0 else None for at in words.positions)
+
+    more = counts([*labels * 50, odd]) - counts(labels * 50)
+    assert sum(more.values()) == 1

@@ -213,7 +213,7 @@ def test_a_value_is_known_in_any_spelling_and_one_off_the_list_counts_as_missing
     assert places(work, ["office", " none ", "None", None, "?", ""]) == [0, 2, 3, 3, 3, 3]
     assert places(smokes, [True, "true", "FALSE", "yes", None]) == [1, 1, 0, -1, -1]
     assert places(smokes, [1, 0.0, "1", 2]) == [1, 0, 1, -1]  # as files write truth values
-    assert places(rooms, [3, "3", "3.0", 3.0, "03", 4, float("nan")]) == [2, 2, 2, 2, -1, -1, -1]
+    assert places(rooms, [3, "3", "3.0", 3.0, "03", 4, float("nan")]) == [2, 2, 2, 2, 2, -1, -1]
 
 
 @given(

@@ -201,22 +201,24 @@ def _together(first: Prepared, others: Iterable[Prepared]) -> Prepared:
     return replace(first, by_class=tuple(np.concatenate(group) for group in groups))
 
 
-def check_site(plan: Plan, rows: Prepared) -> None:
+def check_site(plan: Plan, labels: npt.NDArray[np.int64]) -> None:
     """Refuse, in front of the site's own people and before it joins, what a plan cannot do.
 
     Poisson selection never refuses. Fixed-size selection needs as many rows as were declared.
     """
-    if plan.mixing.selection is not Selection.FIXED or isinstance(rows, SummedRows):
+    if plan.mixing.selection is not Selection.FIXED or plan.contribution is not None:
         return
+    counts = np.bincount(labels, minlength=len(plan.classes))
     by_class = plan.mixing.pool is Pool.CLASS
     names = [f"class {label}" for label in plan.classes] if by_class else ["the data"]
-    for name, own, declared in zip(names, rows.by_class, plan.mixing.pool_sizes, strict=True):
+    owned = counts.tolist() if by_class else [len(labels)]
+    for name, own, declared in zip(names, owned, plan.mixing.pool_sizes, strict=True):
         needed = declared if plan.accountant is Accountant.SOUND else plan.mixing.mixture
-        if len(own) < needed:
+        if own < needed:
             raise InputError(
                 name,
                 f"has fewer rows at a site than fixed-size selection needs ({needed})",
-                value=len(own),
+                value=own,
                 fix="lower --mixture or --class-sizes, use fewer sites, or --selection poisson",
             )
 

@@ -42,7 +42,7 @@ FEDERATED_ASSUMPTIONS: Final = (
 RING_ASSUMPTION: Final = "AES-256 and X25519 are hard to break (against the server)"
 ONE_PROCESS: Final = (
     "all sites ran in one process, which saw every row: the server's view is what a federation"
-    " carrying out this plan would show"
+    " carrying out this plan would show, with the rows split over sites as they were"
 )
 GRAPH_ASSUMPTION: Final = "the peer graph was drawn from all sites' randomness"
 FIXED_SIZE_ASSUMPTION: Final = (

@@ -8,6 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from capemix.plan import Projection
+from capemix.prepare.frame import BITS, MOST_EXACT, row_by_row
 from capemix.randomness.gaussian import add_gaussian
 from capemix.randomness.source import SeededSource
 
@@ -28,7 +29,23 @@ def public_matrix(projection: Projection, width: int) -> Real:
 
 
 def project(rows: Real, matrix: Real) -> Real:
-    return np.asarray(rows @ matrix)
+    """rows @ matrix, in which no row's last bit depends on the others: of both the first 20 bits,
+    and what they leave, are multiplied exactly."""
+    out = np.zeros((len(rows), matrix.shape[1]))
+    for start in range(0, len(matrix), MOST_EXACT):
+        own, those = rows[:, start : start + MOST_EXACT], matrix[start : start + MOST_EXACT]
+        most, mainly = _coarse(own, 1), _coarse(those, None)
+        out += row_by_row(most, mainly)
+        out += row_by_row(most, those - mainly)
+        out += row_by_row(own - most, mainly)
+    return out
+
+
+def _coarse(values: Real, axis: int | None) -> Real:
+    """To as many bits as `row_by_row` keeps, of the largest of a row, or of all."""
+    largest = np.abs(values).max(axis=axis, keepdims=True, initial=0.0)
+    step = np.frexp(largest)[1] - BITS
+    return np.asarray(np.ldexp(np.rint(np.ldexp(values, -step)), step))
 
 
 def back(rows: Real, matrix: Real) -> Real:

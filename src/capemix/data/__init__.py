@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -103,10 +103,12 @@ def open_table(path: str | Path, table: Table, label: str | None = None) -> Cell
 
 def by_site(cells: Cells, column: str, names: Sequence[str | int]) -> list[Cells]:
     """Each site's records, by a column that holds one of the sites' declared names. A record with
-    another name is at none of them."""
+    another name is at none of them: it counts for nothing, at the first."""
     check_column("site column", column, cells.names)
     codes = cells.words(column).codes(places(check_classes(names, "site names")))
-    return [cells.take(np.flatnonzero(codes == site)) for site in range(len(names))]
+    first, *others = (cells.take(np.flatnonzero(codes == site)) for site in range(len(names)))
+    nowhere = int((codes < 0).sum()) + cells.without_value
+    return [replace(first, without_value=nowhere), *others]
 
 
 def existing_file(path: str | Path) -> str | Path:

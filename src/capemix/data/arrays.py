@@ -18,12 +18,9 @@ LABEL = "label"
 
 def cells_of_arrays(X: npt.ArrayLike, y: npt.ArrayLike) -> Cells:
     """Rows by columns beside one label a row."""
-    try:
-        features, labels = np.asarray(X), _array(y)
-        if features.dtype.kind in "US":
-            features = _array(X)
-    except ValueError:
-        raise InputError("X", "must have rows of one length", fix="give a 2-d array") from None
+    features, labels = _array(X), _array(y)
+    if features.ndim == 1 and any(isinstance(row, (list, tuple, np.ndarray)) for row in features):
+        raise InputError("X", "must have rows of one length", fix="give a 2-d array")
     if features.ndim != 2:
         raise InputError("X", "must be rows by columns", value=features.shape, fix="reshape it")
     if labels.shape != (len(features),):
@@ -55,5 +52,13 @@ def cells_of_columns(columns: Any, names: Sequence[str], label: str, y: npt.Arra
 
 
 def _array(cells: Any) -> npt.NDArray[Any]:
-    """What is no array yet becomes one without a common type, so that a cell stays what it is."""
-    return cells if isinstance(cells, np.ndarray) else np.asarray(cells, dtype=object)
+    """What is no array of numbers yet becomes one without a common type, so that a cell stays what
+    it is."""
+    if hasattr(cells, "__array__"):
+        found = np.asarray(cells)
+        if isinstance(cells, np.ndarray) or found.dtype.kind in "buif":
+            return found
+    try:
+        return np.asarray(cells, dtype=object)
+    except ValueError:  # arrays of different lengths
+        raise InputError("X", "must have rows of one length", fix="give a 2-d array") from None

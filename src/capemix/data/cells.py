@@ -35,18 +35,22 @@ MISSING_WORDS: Final = frozenset(
 """What tables write where they have no value. A list of categories may declare one of them."""
 
 _NUMBER: Final = r"^[+-]?([0-9]+(\.[0-9]*)?|\.[0-9]+)([eE][+-]?[0-9]+)?$"
-_WHOLE: Final = re.compile(r"(-?)(0|[1-9][0-9]*)(\.0*)?")
-_FRACTION: Final = re.compile(r"-?(0|[1-9][0-9]*)\.[0-9]+")
 _MOMENT: Final = re.compile(
     r"([0-9]{4,}-[0-9]{2}-[0-9]{2})[ T]([0-9]{2}:[0-9]{2}:[0-9]{2})(\.[0-9]*)?"
     r"(Z|[+-][0-9]{2}:[0-9]{2})?"
 )
 _IS_NUMBER: Final = re.compile(_NUMBER)
-_MOST_DIGITS: Final = 17
-"""More than `LARGEST_WHOLE` has, and few enough to be read as a number."""
+_CLOCK: Final = re.compile(r"(-?[0-9]+ days)? ?\+?([0-9]{2}:[0-9]{2}:[0-9]{2})(\.[0-9]*)?")
+_MOST_FRACTIONS: Final = 2.0**23
+"""From here on every 32-bit float is a whole number."""
+
+_NO_VALUES: Final = frozenset(
+    sign + word for sign in ("", "+", "-") for word in ("inf", "infinity", "nan")
+) | {"nat", "<na>"}
+"""What writers make of numbers and dates that are none, when a column becomes text."""
+
 _TRUTH: Final = {"true": 1.0, "false": 0.0}
-_TRUTHS, _BITS = ("True", "False"), ("1", "0")
-_SAME: Final = dict(zip(_TRUTHS + _BITS, _BITS + _TRUTHS, strict=True))
+_CHUNK: Final = 1 << 20
 
 
 # -- one cell --------------------------------------------------------------------------------------
@@ -54,6 +58,31 @@ _SAME: Final = dict(zip(_TRUTHS + _BITS, _BITS + _TRUTHS, strict=True))
 
 def number(cell: object) -> float:
     """The cell as a finite number; NaN for anything else, missing included."""
+    try:
+        return as_written(_number(cell))
+    except Exception:  # of a class of its own: it says nothing of the other cells
+        return math.nan
+
+
+def spelled(cell: object) -> str | None:
+    """The cell as a word, in the one spelling of its value; None where it is missing or is no plain
+    value. True and 1 are one value, since files write the one for the other."""
+    try:
+        return _spelled(cell)
+    except Exception:  # as above
+        return None
+
+
+def as_written(value: float) -> float:
+    """A fraction that is a 32-bit float stands for the shortest decimal that is nearest to it: as
+    text it becomes that, and as a double it stays what it is."""
+    if not abs(value) < _MOST_FRACTIONS or value.is_integer():
+        return value
+    single = np.float32(value)
+    return float(str(single)) if float(single) == value else value
+
+
+def _number(cell: object) -> float:
     if isinstance(cell, (str, bytes)):
         return _text_number(_text(cell).strip())
     if isinstance(cell, (complex, np.complexfloating)):
@@ -61,28 +90,22 @@ def number(cell: object) -> float:
     if isinstance(cell, np.timedelta64):  # of numpy an integer, in a unit of the whole column's
         return math.nan
     if isinstance(cell, (bool, int, float, Decimal, np.bool_, np.integer, np.floating)):
-        try:
-            value = float(cell)
-        except (OverflowError, ValueError):  # an integer or a decimal that no double holds
-            return math.nan
+        value = float(cell)  # fails for an integer or a decimal that no double holds
         return value if math.isfinite(value) else math.nan
     return math.nan
 
 
-def spelled(cell: object) -> str | None:
-    """The cell as a word, in the one spelling of its value; None where it is missing or is no plain
-    value."""
-    if isinstance(cell, (bool, np.bool_)):
-        return str(bool(cell))
+def _spelled(cell: object) -> str | None:
     if isinstance(cell, (complex, np.complexfloating)):
         cell = cell.real if cell.imag == 0 else None
     if isinstance(cell, np.timedelta64):
         return None
-    if isinstance(cell, (int, np.integer)):
+    if isinstance(cell, (bool, int, np.bool_, np.integer)):
         return _spelled_whole(int(cell))
     if isinstance(cell, (float, np.floating, Decimal)):
-        value = number(cell)
-        return None if math.isnan(value) else _spelled_float(value)
+        return _spelled_number(_number(cell))
+    if isinstance(cell, datetime.datetime) and cell == cell and cell.tzinfo is not None:
+        cell = cell.astimezone(datetime.UTC)
     if isinstance(cell, (datetime.date, datetime.time)):
         return None if cell != cell else _spelled_text(str(cell))
     if isinstance(cell, np.datetime64):
@@ -108,66 +131,62 @@ def _spelled_whole(value: int) -> str | None:
     return str(value) if abs(value) <= LARGEST_WHOLE else None
 
 
-def _spelled_float(value: float) -> str | None:
-    return _spelled_whole(int(value)) if value.is_integer() else repr(value)
+def _spelled_number(value: float) -> str | None:
+    if not math.isfinite(value):
+        return None
+    return _spelled_whole(int(value)) if value.is_integer() else repr(as_written(value))
 
 
 def _spelled_text(text: str) -> str | None:
     text = unicodedata.normalize("NFC", text.strip())
-    if not text:
+    text.encode()  # fails for half of a character
+    if not text or text.lower() in _NO_VALUES:
         return None
-    try:
-        text.encode()
-    except UnicodeEncodeError:  # half of a character
-        return None
-    if text.lower() in _TRUTH:
-        return text.capitalize()
-    if whole := _WHOLE.fullmatch(text):
-        sign, digits, _ = whole.groups()
-        return _spelled_whole(int(sign + digits)) if len(digits) < _MOST_DIGITS else None
-    if _FRACTION.fullmatch(text):
-        text = text.rstrip("0")
-        if Decimal(repr(float(text))) == Decimal(text):
-            return _spelled_float(float(text))
-    if _IS_NUMBER.match(text) and repr(float(text)) == text:
-        return _spelled_float(float(text))
+    if text.lower() in _TRUTH or _IS_NUMBER.match(text):
+        return _spelled_number(_text_number(text))
     if moment := _MOMENT.fullmatch(text):
         return _spelled_moment(*moment.groups())
+    if clock := _CLOCK.fullmatch(text):
+        days, time, fraction = clock.groups()
+        part = (fraction or "").rstrip("0").rstrip(".")
+        return (
+            days
+            if days and not part and time == "00:00:00"
+            else f"{days or ''} {time}{part}".strip()
+        )
     return text
 
 
 def _spelled_moment(date: str, time: str, fraction: str | None, zone: str | None) -> str:
-    """A writer adds times and fractions to all of a column's dates because of one."""
+    """A writer adds times and fractions to all of a column's dates because of one, and gives all
+    of them the zone of one."""
     part = (fraction or "").rstrip("0").rstrip(".")
-    if zone is None and not part and time == "00:00:00":
-        return date
-    return f"{date} {time}{part}{'+00:00' if zone == 'Z' else zone or ''}"
+    if zone is None:
+        return date if not part and time == "00:00:00" else f"{date} {time}{part}"
+    try:
+        moment = datetime.datetime.fromisoformat(f"{date}T{time}{zone}").astimezone(datetime.UTC)
+    except (ValueError, OverflowError):  # in no calendar
+        return f"{date} {time}{part}{zone}"
+    return f"{moment.replace(tzinfo=None).isoformat(' ')}{part}+00:00"
 
 
 # -- a declared list -------------------------------------------------------------------------------
 
 
 def places(values: Sequence[str | int | bool]) -> dict[str, int]:
-    """Where the words of a declared list stand in it; a word of no value of its own is left out.
-
-    Files may write true and false as 1 and 0, and the other way round: the one is taken for the
-    other where it has no place of its own.
-    """
+    """Where the words of a declared list stand in it; a value without a word is left out."""
     found: dict[str, int] = {}
     for at, value in enumerate(values):
         word = spelled(value)
         if word is not None:
             found.setdefault(word, at)
-    same = {alias: found[word] for word, alias in _SAME.items() if word in found}
-    return same | found
+    return found
 
 
 def are_distinct(values: Sequence[str | int | bool]) -> bool:
     """Whether each value of a declared list has a word of its own: 1 and "1" have the same, and so
-    may true and 1."""
-    words = {spelled(value) for value in values} - {None}
-    mixed = words & set(_TRUTHS) and words & set(_BITS)
-    return len(words) == len(values) and not mixed
+    have 1 and true."""
+    return len({spelled(value) for value in values} - {None}) == len(values)
 
 
 # -- a column --------------------------------------------------------------------------------------
@@ -216,11 +235,25 @@ def numbers_of(cells: Any) -> Real:
         with np.errstate(over="ignore", invalid="ignore"):
             found = cells.astype(np.float64)
         found[~np.isfinite(found)] = np.nan
-        return found
+        return _all_as_written(found) if kind == "f" else found
     if kind in "USOTc":
         flat = [number(cell) for cell in _items(cells.reshape(-1))]
         return np.array(flat, dtype=np.float64).reshape(cells.shape)
     return np.full(cells.shape, np.nan)
+
+
+def _all_as_written(values: Real) -> Real:
+    """`as_written` of each, in place."""
+    flat = values.reshape(-1)
+    for start in range(0, len(flat), _CHUNK):
+        part = flat[start : start + _CHUNK]
+        with np.errstate(over="ignore", invalid="ignore"):
+            short = (part.astype(np.float32) == part) & (part != np.rint(part))
+        if short.any():
+            distinct, places = np.unique(part[short], return_inverse=True)
+            written = distinct.astype(np.float32).astype(str).astype(np.float64)
+            part[short] = written[places]
+    return values
 
 
 def _items(cells: npt.NDArray[Any]) -> Sequence[object]:
@@ -245,21 +278,18 @@ def _item(cells: Any, at: int) -> object:
 
 def _distinct(column: Any) -> tuple[Sequence[object], Codes]:
     if isinstance(column, np.ndarray):
-        found: dict[object, int] = {}
-        cells = _items(column) if column.dtype.kind in "USO" else list(column)
-        positions = [found.setdefault(_hashed(cell), len(found)) for cell in cells]
-        return [key[1] for key in found], np.array(positions, dtype=np.int64)  # type: ignore[index]
+        found: dict[tuple[type, object], int] = {}
+        cells = _items(column) if column.dtype.kind in "buifUSO" else list(column)
+        positions = [found.setdefault(_key(cell), len(found)) for cell in cells]
+        return [cell for _, cell in found], np.array(positions, dtype=np.int64)
     return _arrow_distinct(column)
 
 
-def _hashed(cell: object) -> tuple[type, object]:
-    """A cell as a key, with its type: 1 and True are equal in Python. What is no plain value is
-    missing."""
-    try:
-        hash(cell)
-    except TypeError:
-        cell = None
-    return type(cell), cell
+def _key(cell: object) -> tuple[type, object]:
+    """What tells a cell from others. Only of plain types is it known what they are equal to: two
+    moments may be equal and yet be written otherwise."""
+    plain = type(cell) in (str, bytes, bool, int, float)
+    return type(cell) if plain else str, cell if plain else spelled(cell)
 
 
 def _arrow_distinct(column: Any) -> tuple[Sequence[object], Codes]:
@@ -339,7 +369,7 @@ def _text_numbers(column: Any) -> Real:
     if rest.any():
         found[rest] = [number(cell) for cell in column.filter(pa.array(rest)).to_pylist()]
     found[~np.isfinite(found)] = np.nan
-    return np.asarray(found, dtype=np.float64)
+    return _all_as_written(np.asarray(found, dtype=np.float64))
 
 
 # -- a table ---------------------------------------------------------------------------------------
@@ -352,7 +382,8 @@ class Cells:
     are public, the cells are private.
 
     ``matrix``, where features come as one array, is that array, and ``matrix_names`` its columns'
-    names; they are not in ``columns``.
+    names; they are not in ``columns``. ``without_value`` counts further records (private), of which
+    nothing is known: lines with too few cells, say, or records of no site.
     """
 
     records: int
@@ -361,6 +392,7 @@ class Cells:
     matrix: npt.NDArray[Any] | None = None
     matrix_names: tuple[str, ...] = ()
     image_shape: tuple[int, int] | None = None
+    without_value: int = 0
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -373,10 +405,20 @@ class Cells:
             records=len(chosen),
             columns={name: column.take(chosen) for name, column in self.columns.items()},
             matrix=None if self.matrix is None else self.matrix[chosen],
+            without_value=0,
         )
 
     def words(self, name: str) -> Words:
         return words_of(self._column(name))
+
+    def has_truths(self, name: str) -> bool:
+        """Whether some cell is written as true or false: for a draft."""
+        distinct, _ = _distinct(self._column(name))
+        return any(
+            isinstance(cell, (bool, np.bool_))
+            or (isinstance(cell, (str, bytes)) and _text(cell).strip().lower() in _TRUTH)
+            for cell in distinct
+        )
 
     def numbers(self, names: Sequence[str]) -> Features:
         """These columns side by side: NaN where a cell is no number. Bytes stay bytes."""

@@ -90,7 +90,8 @@ def _column(name: str, cells: Cells, outwards: bool) -> Column | str:
     finite = np.isfinite(numbers)  # also where a number is too large to be a word
     if not (told | finite).any():
         return "it has no values"
-    if not (told & ~finite).any() and not (told.any() and set(present) <= {"True", "False"}):
+    truths = told.any() and set(present) <= {"0", "1"} and cells.has_truths(name)
+    if not (told & ~finite).any() and not truths:
         if np.abs(numbers[finite]).max() > _LARGEST:
             return "its numbers are too large for a range around them"
         return _range(name, numbers[finite], outwards)
@@ -98,8 +99,8 @@ def _column(name: str, cells: Cells, outwards: bool) -> Column | str:
     if len(present) > MAX_CLASSES or (len(present) > _FEW and len(present) > _MOST_DISTINCT * held):
         return f"{len(present)} distinct texts look like names or identifiers"
     missing = held < len(words.positions)
-    if set(present) <= {"True", "False"}:
-        return Category(name, tuple(word == "True" for word in sorted(present)), missing=missing)
+    if truths:
+        return Category(name, tuple(word == "1" for word in sorted(present)), missing=missing)
     return Category(name, tuple(sorted(present)), missing=missing)
 
 

@@ -41,7 +41,7 @@ _PIECE: Final = 1 << 26
 """Bytes of text that are parsed at a time."""
 
 MAX_LINE: Final = 1 << 24
-"""Bytes; a longer line is a record without a value."""
+"""Bytes; a longer record has no value."""
 
 _CAREFUL: Final = re.compile(rb'["\r]')
 
@@ -186,42 +186,46 @@ def _text_cells(names: Sequence[str], body: bytes, label: str) -> Cells:
 
     if body and not body.endswith(b"\n"):
         body += b"\n"
-    plain, rows = _set_apart(body, len(names))
+    plain, careful = _set_apart(body, len(names))
     parts = [_parsed(names, piece) for piece in _pieces(plain)]
-    without_value = plain.count(b"\n") - sum(part.num_rows for part in parts)
-    parts.append(_table(names, [*rows, *[[None] * len(names)] * without_value]))
+    parts.append(_table(names, [row for row in careful if row is not None]))
     whole = pa.concat_tables(parts)
     columns = map(_one, whole.itercolumns())
-    return Cells(whole.num_rows, dict(zip(names, columns, strict=True)), label)
+    return Cells(
+        whole.num_rows,
+        dict(zip(names, columns, strict=True)),
+        label,
+        without_value=plain.count(b"\n") + len(careful) - whole.num_rows,
+    )
 
 
-def _set_apart(body: bytes, columns: int) -> tuple[bytes, list[Sequence[str | None]]]:
-    """The lines that arrow may read, and the cells of the others: of those with a quote, or with
-    half a line end."""
+def _set_apart(body: bytes, columns: int) -> tuple[bytes, list[list[str] | None]]:
+    """The lines that arrow may read, and the cells of the others, those with a quote or with half a
+    line end: None for a record without a value."""
     plain: list[bytes] = []
-    rows: list[Sequence[str | None]] = []
+    rows: list[list[str] | None] = []
     at = 0
     while found := _CAREFUL.search(body, at):
         start = body.rfind(b"\n", at, found.start()) + 1 or at
         plain.append(body[at:start])
         row, at = _record(body, start, columns)
-        rows.append(row or [None] * columns)
+        rows.append(row)
     return b"".join((*plain, body[at:])), rows
 
 
 def _record(body: bytes, start: int, columns: int) -> tuple[list[str] | None, int]:
-    """The cells of the record that begins here, and where the next one does.
+    """The cells of the record that begins here, None if it has not one for each column, and where
+    the next record begins.
 
-    A record as it should be written (RFC 4180) may have line ends in quoted cells, and is read to
-    its end. Whatever else begins here is a record as far as its line goes, so that a quote that one
-    record leaves open takes in no other.
+    A record as it is to be written (RFC 4180) may have line ends in quoted cells, and is read to
+    its end, however long it is and however many cells it has: no line of it is another record.
+    Whatever else begins here is a record as far as its line goes.
     """
-    for pattern in (_RECORD, _LINE):
-        if (found := pattern.match(body, start, start + MAX_LINE)) is not None:
-            row = _split(found[0])
-            if len(row) == columns:
-                return row, found.end() + 1
-    return None, body.index(b"\n", start) + 1
+    found = _RECORD.match(body, start) or _LINE.match(body, start)
+    if found is None:
+        return None, body.index(b"\n", start) + 1
+    row = _split(found[0]) if len(found[0]) <= MAX_LINE else []
+    return (row if len(row) == columns else None), found.end() + 1
 
 
 def _one(column: Any) -> Any:
@@ -269,7 +273,7 @@ def _parsed(names: Sequence[str], text: bytes) -> pa.Table:
     )
 
 
-def _table(names: Sequence[str], rows: Sequence[Sequence[str | None]]) -> pa.Table:
+def _table(names: Sequence[str], rows: Sequence[Sequence[str]]) -> pa.Table:
     import pyarrow as pa
 
     columns: list[Any] = list(zip(*rows, strict=True)) if rows else [()] * len(names)

@@ -142,6 +142,7 @@ class UnlistedRows:
 
     ``features`` may hold NaN where a cell is no number: a row counts if all of the columns that are
     used have one. ``feature_names``, ``label_name`` and ``image_shape`` are public.
+    ``without_value`` counts further records, which fit no list.
     """
 
     features: Features
@@ -149,6 +150,7 @@ class UnlistedRows:
     feature_names: tuple[str, ...]
     label_name: str = "label"
     image_shape: tuple[int, int] | None = None
+    without_value: int = 0
 
     @classmethod
     def of(cls, cells: Cells, label: str, but: Sequence[str] = ()) -> UnlistedRows:
@@ -165,6 +167,7 @@ class UnlistedRows:
             feature_names=names,
             label_name=label,
             image_shape=cells.image_shape if whole else None,
+            without_value=cells.without_value,
         )
 
     def __len__(self) -> int:
@@ -192,7 +195,12 @@ class UnlistedRows:
     def take(self, indices: npt.ArrayLike) -> UnlistedRows:
         """The records at these positions, in this order."""
         chosen = np.asarray(indices)
-        return replace(self, features=self.features[chosen], words=self.words.take(chosen))
+        return replace(
+            self,
+            features=self.features[chosen],
+            words=self.words.take(chosen),
+            without_value=0,
+        )
 
     def fits(self) -> npt.NDArray[np.bool_]:
         """Which records have a number in every column (private)."""
@@ -211,7 +219,7 @@ class UnlistedRows:
             feature_names=self.feature_names,
             label_name=self.label_name,
             image_shape=self.image_shape,
-            unfit=int(len(self) - kept.sum()),
+            unfit=int(len(self) - kept.sum()) + self.without_value,
             read_from_rows=read_from_rows,
         )
 

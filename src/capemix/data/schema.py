@@ -304,7 +304,9 @@ class Table:
             )
             for column in self.columns
         ]
-        return self.coded(coded, cells.words(self.label.name).codes(places(self.label.values)))
+        labels = cells.words(self.label.name).codes(places(self.label.values))
+        rows = self.coded(coded, labels)
+        return replace(rows, unfit=rows.unfit + cells.without_value)
 
     def coded(self, cells: Sequence[Real | Codes], labels: Codes) -> LabeledRows:
         """Rows from each column's numbers, or places in its list (-1 for none). A record with a

@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from capemix.data.rows import LabeledRows
+from capemix.data.rows import LabeledRows, read_from_rows_of
 from capemix.errors import InputError
 from capemix.moments import SumOf
 from capemix.pipeline import SiteShare, SourceDraws, prepare_records, site_share
@@ -54,7 +54,11 @@ def run_in_process(
     """Carry out a calibrated cape plan; sites answer in turn, so that one upload is in memory."""
     source = SystemSource() if source is None else source
     means, stages = sum_in_process(plan, sites, source=source, chunk_bytes=chunk_bytes)
-    guarantee = plan.guarantee(seeded=isinstance(source, SeededSource), one_process=True)
+    guarantee = plan.guarantee(
+        seeded=isinstance(source, SeededSource),
+        one_process=True,
+        read_from_rows=read_from_rows_of(sites),
+    )
     return Release.from_means(plan, means, guarantee, schema_of=sites[0]), stages
 
 

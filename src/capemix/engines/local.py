@@ -59,12 +59,13 @@ def sum_local(
             else PeerGraph.circulant(federation.sites, federation.peers, source.stream("graph"))
         )
         keys = {site.site: site for site in deal_keys(graph, source)}
+    for rows in sites:
+        check_site(plan, rows.labels)
     if before is not None:
         before()
     coordinator = Coordinator(plan)
     for index, rows in enumerate(sites):
         prepared = prepare_records(plan, rows.features, rows.labels)
-        check_site(plan, prepared)
         draws = SourceDraws(plan, source.child("site", index))
         coordinator.add(
             site_share(

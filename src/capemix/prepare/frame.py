@@ -214,7 +214,7 @@ def _nearest(points: Real, vectors: Real, labels: Codes) -> Codes:
     return out
 
 
-_BITS: Final = 20
+BITS: Final = 20
 MOST_EXACT: Final = 4096
 """Columns over which a product is exact."""
 
@@ -231,8 +231,8 @@ def row_by_row(rows: Real, matrix: Real) -> Real:
         raise ValueError(f"a product over {len(matrix)} columns is not exact")
     by_row = _exponents(np.abs(rows).max(axis=1, initial=0.0))[:, None]
     by_matrix = _exponents(np.abs(matrix).max(initial=0.0))
-    whole = np.rint(np.ldexp(rows, _BITS - by_row)) @ np.rint(np.ldexp(matrix, _BITS - by_matrix))
-    return np.asarray(np.ldexp(whole, by_row + by_matrix - 2 * _BITS))
+    whole = np.rint(np.ldexp(rows, BITS - by_row)) @ np.rint(np.ldexp(matrix, BITS - by_matrix))
+    return np.asarray(np.ldexp(whole, by_row + by_matrix - 2 * BITS))
 
 
 def _exponents(largest: Any) -> Any:
