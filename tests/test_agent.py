@@ -510,7 +510,7 @@ def test_what_an_agent_says_before_the_upload_does_not_depend_on_its_rows(
         (Policy(columns=("a",)), {}, "columns"),
         (Policy(classes=("no",)), {}, "classes"),
         (Policy(classes=(1, "no")), {"classes": ("1", "no ")}, None),
-        (Policy(classes=(1, "no")), {"classes": ("01", "no")}, "classes"),
+        (Policy(classes=(1, "no")), {"classes": ("02", "no")}, "classes"),
         (Policy(), {"masks": "gaussian"}, "real-arithmetic"),
         (Policy(), {"accountant": "paper"}, "soundly"),
         (Policy(), {"epsilon": float("inf")}, "no privacy"),
@@ -584,8 +584,10 @@ def test_a_site_looks_at_its_own_rows_before_it_joins(capemix: Capemix, tmp_path
         "used": 10,
         "classes": {"no": 5, "yes": 5},
         "private": PRIVATE,
+        "cells_that_are_no_number": {"a": 5},
     }
     said = capemix(*words).out
+    assert "a: 5 cells are no number" in said
     assert "20 rows, of which 10 have a class of the plan" in said
     assert "10 rows count for nothing" in said
     table.write_text("a,y\n" + "0.1,yes\n0.3,no\n" * 5)

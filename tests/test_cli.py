@@ -188,6 +188,7 @@ def test_the_manifest_holds_nothing_private(capemix: Capemix, tmp_path: Path) ->
     table = write_csv(tmp_path / "people.csv", rows=137)
     out = tmp_path / "release"
     words = ["--data", table, "--label", "y", "--public-range", "0,1", "--no-ledger"]
+    words += ["--classes", "no,yes"]
     ran = capemix(*small(*words, "--out", out))
     assert ran.code == 0, ran.err
     text = (out / "manifest.json").read_text()
@@ -386,7 +387,7 @@ BAD_FILES = [
         ["0.1,blue,no"] * 9,
         ["nan,0.5,no", "0.5,inf,yes", "0.5,,yes"],
         ["0.1,0.2"] * 5,
-        ['"0.1,0.2,no'] * 5,
+        ['"0.1","0.2","n\no"'] * 5,
         ["0.1,0.2,off the list"] * 5,
         [f"0.1,0.2,id{at}" for at in range(2000)],
     ],

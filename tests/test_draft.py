@@ -290,7 +290,7 @@ def test_a_release_by_a_draft_has_no_guarantee_until_it_is_confirmed(
     found = released(table, tmp_path)
     assert found.status is Status.FROM_ROWS
     said = " ".join(found.assumptions)
-    assert "the schema's ranges and lists was read from the rows" in said
+    assert "what the schema says of ranges and lists was read from the rows" in said
     confirmed = released(replace(table, confirmed=True), tmp_path)
     assert confirmed.status is Status.GUARANTEE
     assert CONFIRMED_DRAFT in confirmed.assumptions

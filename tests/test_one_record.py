@@ -9,8 +9,6 @@ found by their registries: one that is added must be covered here.
 from __future__ import annotations
 
 import contextlib
-import csv
-import io
 import json
 import math
 import queue
@@ -21,7 +19,8 @@ import tempfile
 import threading
 import warnings
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 from functools import cache
 from pathlib import Path
@@ -35,10 +34,10 @@ import pytest
 from capemix import agent as agent_module
 from capemix import pipeline
 from capemix.agent import Agent, Holdings, ask, load_identity, new_identity
-from capemix.api import Synthesizer, release_of
+from capemix.api import Synthesizer, release_of, synthesize
 from capemix.cli import main
 from capemix.cli import site as site_module
-from capemix.data import READERS, Cells, LabeledRows, Table, UnlistedRows, readers
+from capemix.data import READERS, Cells, LabeledRows, Table, UnlistedRows, partition, readers
 from capemix.data import cells as cells_module
 from capemix.data.arrays import cells_of_arrays, cells_of_columns
 from capemix.data.cells import spelled, words_of
@@ -46,7 +45,7 @@ from capemix.data.rows import pixel_names
 from capemix.engines.flower.files import plan_text
 from capemix.errors import InputError
 from capemix.guarantee import Status
-from capemix.ledger import Ledger
+from capemix.ledger import Ledger, Limit
 from capemix.looks import list_threshold, listed_words, plan_looks
 from capemix.moments import release_moments
 from capemix.pipeline import share_dtype
@@ -695,18 +694,42 @@ def test_a_column_that_one_text_makes_text_is_found(
         curator.check(".parquet", LISTED, odd)
 
 
-def test_an_open_quote_that_takes_in_other_lines_is_found(
-    curator: Curator, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    "line",
+    [
+        b'"1,2,1',
+        b'1"2,2,1',
+        b'1,2,1"',
+        b'1,2,"',
+        b'"a \\" b",2,1',
+        b'"a \\",\n3,3,1\n\\",c",1',
+        b'5" x,"\n3,3,1\n",1',
+    ],
+    ids=[
+        "open",
+        "inside",
+        "at the end",
+        "alone",
+        "escaped",
+        "escaped, with a record",
+        "inside and a record",
+    ],
+)
+def test_quotes_after_which_nobody_can_tell_where_a_record_ends_are_refused(
+    capemix: Capemix, tmp_path: Path, line: bytes
 ) -> None:
-    def wrong(body: bytes, columns: int) -> Any:
-        rows = csv.reader(io.StringIO(body.decode("utf-8", "replace")))
-        return b"", [row if len(row) == columns else [None] * columns for row in rows]
-
-    odd = Odd("an open quote", USUAL, b'"1,2,1')
-    curator.check(".csv", LISTED, odd)
-    monkeypatch.setattr(readers, "_set_apart", wrong)
-    with pytest.raises(AssertionError):
-        curator.check(".csv", LISTED, odd)
+    """In front of the owner, and without a cell: a writer that escapes quotes by a backslash would
+    make many records of one."""
+    data = tmp_path / "rows.csv"
+    WRITERS[".csv"](Odd("a quote", USUAL, line).among(records()), ("a", "b", "y"), data)
+    ran = capemix(
+        "synth", "--data", data, "--label", "y", "--classes", "0,1", "--epsilon", "8",
+        "--no-ledger", "--out", tmp_path / "out",
+    )  # fmt: skip
+    assert ran.code == 2
+    assert "has a quote that is left open, or that stands inside a cell" in ran.err
+    assert "(got line 22)" in ran.err or "(got line 24)" in ran.err
+    assert not (tmp_path / "out").exists()
 
 
 def test_a_cell_that_is_read_as_further_records_is_found(
@@ -717,6 +740,40 @@ def test_a_cell_that_is_read_as_further_records_is_found(
     monkeypatch.setattr(readers, "_RECORD", re.compile(rb"[^\n]*(?=\n)"))
     with pytest.raises(AssertionError):
         curator.check(".csv", LISTED, odd)
+
+
+def fixed_size(sites: Sequence[LabeledRows]) -> Status:
+    plan = make_plan(
+        width=2, class_sizes=(4, 4), samples=4, mixture=2, selection="fixed-size",
+        relation="replace-one", scheme="conventional", sites=len(sites),
+        normalise=PublicMap.of_range(-4, 4), classes=(0, 1),
+    ).calibrate(8.0)  # fmt: skip
+    return synthesize(plan, sites).guarantee.status
+
+
+def test_sites_that_are_dealt_here_promise_nothing_of_fixed_draws(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """One record that no longer fits would deal all others anew, and a fixed number is drawn from
+    each site's rows."""
+    whole = plain_rows("mixing")
+    dealt = partition(whole, 2, "iid", seed=0)
+    assert fixed_size(dealt) is Status.FROM_ROWS
+    assert fixed_size([whole, whole]) is Status.GUARANTEE  # as they lie at their sites
+    monkeypatch.setattr("capemix.engines.local._dealt", lambda *_: ())
+    assert fixed_size(dealt) is Status.GUARANTEE  # the wrong law
+
+
+def test_no_budget_pays_for_what_was_read_from_rows(tmp_path: Path) -> None:
+    ledger = Ledger.open(tmp_path / "ledger.db")
+    ledger.lineage("rows").set_limit(Limit(8.0, 1e-5, Relation.ADD_REMOVE))
+    rows = replace(plain_rows("moments by a schema"), read_from_rows=("the class list",))
+    with pytest.raises(InputError, match="cannot pay: the class list was read from the rows"):
+        release_of(
+            rows, epsilon=4.0, synthesizer="moments", normalise=map_of(CODED),
+            source=SystemSource(), ledger=ledger, lineage="rows",
+        )  # fmt: skip
+    assert ledger.lineage("rows").account().total.charges == 0
 
 
 def test_sites_counted_in_the_rows_are_found(

@@ -65,6 +65,7 @@ def synthesize(
     """
     sites = [rows] if isinstance(rows, LabeledRows) else list(rows)
     budget = budget_of(ledger, lineage, source)
+    check_countable(budget, read_from_rows_of(sites))
 
     def charge() -> None:
         if budget is not None:
@@ -93,6 +94,18 @@ def budget_of(ledger: LedgerPlace, lineage: str | None, source: Source | None) -
         )
     opened = ledger if isinstance(ledger, Ledger) else Ledger.open(ledger)
     return opened.lineage(lineage)
+
+
+def check_countable(budget: Lineage | None, read_from_rows: tuple[str, ...]) -> None:
+    """Refuse to count a release that has read from rows what no budget pays for."""
+    if budget is not None and read_from_rows:
+        raise InputError(
+            "--lineage",
+            f"cannot pay: {read_from_rows[0]} was read from the rows",
+            value=budget.name,
+            fix="confirm the schema with `capemix schema confirm`, declare what is public, or say"
+            " --no-ledger",
+        )
 
 
 class Synthesizer:
@@ -260,6 +273,7 @@ def release_of(
             unlisted, rows = rows, rows.listed(_STAND_IN)
             _check_unlisted(kind, class_sizes, asked)
     sites = [rows] if isinstance(rows, LabeledRows) else list(rows)
+    check_countable(budget, read_from_rows_of(sites))
     first = sites[0]
     if first.table is not None and kind is not SynthesizerName.MOMENTS:
         raise InputError(

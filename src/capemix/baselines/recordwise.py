@@ -1,6 +1,6 @@
 """Every record released by itself: clip, project, noise the row, answer at random for the label.
 
-Released rows keep the records' order and have the full width: a projected row is taken back by the
+Released rows come in random order and have the full width: a projected row is taken back by the
 matrix's pseudo-inverse, so that the same models train on it; its k numbers can be had again with
 the manifest's seed. Values are not moved into the declared range, which would bias them. What is
 done after the noise is post-processing.

@@ -222,11 +222,16 @@ def describe(
         str | None, typer.Argument(help="A dataset or a file; all datasets by default.")
     ] = None,
     label: Annotated[str | None, typer.Option(help="Label column of a file.")] = None,
+    classes: Annotated[
+        str | None, typer.Option(help="Classes that rows may have: a,b,c.", show_default=False)
+    ] = None,
+    schema: opt.Schema = None,
     json: opt.Json = False,
 ) -> None:
-    """The datasets there are, or what a file looks like to capemix (shown to its owner only)."""
+    """The datasets there are, or what a file looks like to capemix (shown to its owner only): how
+    many records count, and which columns make others count for nothing."""
     from capemix.cli.show import print_json, print_table
-    from capemix.data import DATASETS, open_data
+    from capemix.data import DATASETS, Table, open_cells, open_data, open_table, unread
     from capemix.private import PRIVATE
 
     if name is None:
@@ -246,8 +251,10 @@ def describe(
         else:
             print_table("datasets", found)
         return
-    rows = open_data(name, label).train
-    facts = {
+    table = None if schema is None else Table.read(schema)
+    listed = opt.parse_names("--classes", classes)
+    rows = open_data(name, label, classes=listed, table=table).train
+    facts: dict[str, Any] = {
         "name": name,
         "features": rows.width,
         "classes": list(rows.classes),
@@ -255,6 +262,9 @@ def describe(
         "class_sizes": rows.class_counts().tolist(),
         "count_for_nothing": rows.unfit,
     }
+    if name not in DATASETS:
+        cells = open_cells(name, rows.label_name) if table is None else open_table(name, table)
+        facts["cells_that_are_no_number"] = unread(cells, table)
     if json:
         print_json(facts if name in DATASETS else facts | {"private": PRIVATE})
     else:

@@ -186,7 +186,7 @@ def local(
     prove who they are, over TLS; or with simulated ones."""
     if find_spec("flwr") is None:
         raise InputError("flwr", "is not installed", fix="pip install 'capemix[flower]'")
-    from capemix.api import budget_of
+    from capemix.api import budget_of, check_countable
     from capemix.engines.flower.local import run_on_loopback
     from capemix.randomness.source import SeededSource
     from capemix.release import check_output
@@ -212,6 +212,7 @@ def local(
     )
     seed = table.test_seed
     budget = budget_of(**asked, source=None if seed is None else SeededSource(seed))
+    check_countable(budget, rows.read_from_rows)
     if budget is not None:  # all sites' rows are this one user's
         budget.charge("trial federation", made.cost(budget.relation))
     outcome = run_on_loopback(

@@ -69,11 +69,14 @@ def draft(
     taken = [each.name for each in drafted.columns if isinstance(each, Number) and each.log]
     if json:
         facts = {"out": str(target), "columns": len(drafted.columns), "by_logarithm": taken}
-        print_json(facts | {"left_out": found.left_out, "says": DRAFT, "private": PRIVATE})
+        more = {"left_out": found.left_out, "without_number": found.without_number}
+        print_json(facts | more | {"says": DRAFT, "private": PRIVATE})
         return
     typer.echo(f"{target}: {len(drafted.columns)} columns")
     for name, reason in found.left_out.items():
         typer.echo(f"left out: {printable(name)}, since {reason}")
+    for name, count in found.without_number.items():
+        typer.echo(f"{printable(name)}: {count} records have no number here and count for nothing")
     if logs:
         typer.echo(f"By their logarithm: {', '.join(map(printable, taken)) or 'none'}.")
     typer.echo(DRAFT)

@@ -53,15 +53,19 @@ def check(
 ) -> None:
     """Look at the site's own rows against the public schema, before it joins."""
     from capemix.agent import rows_for
+    from capemix.data import open_cells, open_table, unread
     from capemix.plan import table_of
     from capemix.private import PRIVATE
 
     proposed, features = _proposed(plan)
     table = table_of(proposed)
     used = rows_for(_rows(data, label, table), proposed, features)
+    lost = unread(open_table(data, table) if table else open_cells(data, label), table)
+    lost = {name: count for name, count in lost.items() if name in features}
     counts = dict(zip(map(str, proposed.classes), used.class_counts().tolist(), strict=True))
     rows = len(used) + used.unfit
     report = {"rows": rows, "used": len(used), "classes": counts, "private": PRIVATE}
+    report["cells_that_are_no_number"] = lost
     if table is not None:
         report |= {"label": table.label.name, "outside_schema": table.strays(used)}
     if json:
@@ -77,6 +81,11 @@ def check(
             f"{used.unfit} rows count for nothing: their label is not on the plan's list, or a cell"
             " that must be a number is none"
         )
+    for name, count in lost.items():
+        print(f"  {printable(name)}: {count} cells are no number")
+    if table is not None and table.drafted:
+        said = "and confirmed by its owner" if table.confirmed else "and NOT confirmed: decline it"
+        print(f"The plan's schema was drafted from rows, {said}.")
     print("(for the site's own people; nothing of this is sent)")
 
 

@@ -20,7 +20,7 @@ from capemix.data.registry import (
     load_dataset,
 )
 from capemix.data.rows import LabeledRows, UnlistedRows, check_classes
-from capemix.data.schema import Table
+from capemix.data.schema import Number, Table
 from capemix.errors import InputError
 
 __all__ = [
@@ -46,6 +46,7 @@ __all__ = [
     "open_data",
     "open_table",
     "partition",
+    "unread",
 ]
 
 
@@ -109,6 +110,18 @@ def by_site(cells: Cells, column: str, names: Sequence[str | int]) -> list[Cells
     first, *others = (cells.take(np.flatnonzero(codes == site)) for site in range(len(names)))
     nowhere = int((codes < 0).sum()) + cells.without_value
     return [replace(first, without_value=nowhere), *others]
+
+
+def unread(cells: Cells, table: Table | None = None) -> dict[str, int]:
+    """How many cells of each column that must be a number are none (private); those with any. A
+    record with one of them counts for nothing."""
+    numeric = (
+        [name for name in cells.names if name != cells.label]
+        if table is None
+        else [column.name for column in table.columns if isinstance(column, Number)]
+    )
+    counts = {name: int(np.isnan(cells.numbers([name])).sum()) for name in numeric}
+    return {name: count for name, count in counts.items() if count}
 
 
 def existing_file(path: str | Path) -> str | Path:

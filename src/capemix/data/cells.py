@@ -30,7 +30,7 @@ LARGEST_WHOLE: Final = (1 << 53) - 1
 it. A larger one is no word, since a file's writer may round it."""
 
 MISSING_WORDS: Final = frozenset(
-    ("", "NA", "N/A", "NaN", "nan", "NaT", "<NA>", "null", "NULL", "None", "?")
+    ("", "NA", "N/A", "n/a", "NaN", "nan", "NaT", "<NA>", "null", "NULL", "None", "?")
 )
 """What tables write where they have no value. A list of categories may declare one of them."""
 
@@ -50,7 +50,6 @@ _NO_VALUES: Final = frozenset(
 """What writers make of numbers and dates that are none, when a column becomes text."""
 
 _TRUTH: Final = {"true": 1.0, "false": 0.0}
-_CHUNK: Final = 1 << 20
 
 
 # -- one cell --------------------------------------------------------------------------------------
@@ -59,7 +58,7 @@ _CHUNK: Final = 1 << 20
 def number(cell: object) -> float:
     """The cell as a finite number; NaN for anything else, missing included."""
     try:
-        return as_written(_number(cell))
+        return _number(cell)
     except Exception:  # of a class of its own: it says nothing of the other cells
         return math.nan
 
@@ -74,8 +73,8 @@ def spelled(cell: object) -> str | None:
 
 
 def as_written(value: float) -> float:
-    """A fraction that is a 32-bit float stands for the shortest decimal that is nearest to it: as
-    text it becomes that, and as a double it stays what it is."""
+    """Of a word: a fraction that is a 32-bit float stands for the shortest decimal that is nearest
+    to it. As text it becomes that, and as a double it stays what it is."""
     if not abs(value) < _MOST_FRACTIONS or value.is_integer():
         return value
     single = np.float32(value)
@@ -235,25 +234,11 @@ def numbers_of(cells: Any) -> Real:
         with np.errstate(over="ignore", invalid="ignore"):
             found = cells.astype(np.float64)
         found[~np.isfinite(found)] = np.nan
-        return _all_as_written(found) if kind == "f" else found
+        return found
     if kind in "USOTc":
         flat = [number(cell) for cell in _items(cells.reshape(-1))]
         return np.array(flat, dtype=np.float64).reshape(cells.shape)
     return np.full(cells.shape, np.nan)
-
-
-def _all_as_written(values: Real) -> Real:
-    """`as_written` of each, in place."""
-    flat = values.reshape(-1)
-    for start in range(0, len(flat), _CHUNK):
-        part = flat[start : start + _CHUNK]
-        with np.errstate(over="ignore", invalid="ignore"):
-            short = (part.astype(np.float32) == part) & (part != np.rint(part))
-        if short.any():
-            distinct, places = np.unique(part[short], return_inverse=True)
-            written = distinct.astype(np.float32).astype(str).astype(np.float64)
-            part[short] = written[places]
-    return values
 
 
 def _items(cells: npt.NDArray[Any]) -> Sequence[object]:
@@ -369,7 +354,7 @@ def _text_numbers(column: Any) -> Real:
     if rest.any():
         found[rest] = [number(cell) for cell in column.filter(pa.array(rest)).to_pylist()]
     found[~np.isfinite(found)] = np.nan
-    return _all_as_written(np.asarray(found, dtype=np.float64))
+    return np.asarray(found, dtype=np.float64)
 
 
 # -- a table ---------------------------------------------------------------------------------------

@@ -34,10 +34,12 @@ _FEW: Final = 20
 
 @dataclass(frozen=True)
 class Draft:
-    """A drafted schema, and the columns that are not in it, each with the reason (private)."""
+    """A drafted schema; the columns that are not in it, each with the reason; and how many records
+    would count for nothing since a column has no number for them (all of it private)."""
 
     table: Table
     left_out: dict[str, str]
+    without_number: dict[str, int]
 
 
 def draft_table(path: str | Path, label: str) -> Draft:
@@ -72,7 +74,13 @@ def _drafted(cells: Cells, label: str, *, outwards: bool) -> Draft:
             value=label,
             fix="choose another column",
         )
-    return Draft(Table(tuple(columns), Category(label, named(classes)), drafted=True), left_out)
+    numbers = [column.name for column in columns if isinstance(column, Number)]
+    lost = {name: int(np.isnan(cells.numbers([name])).sum()) for name in numbers}
+    return Draft(
+        Table(tuple(columns), Category(label, named(classes)), drafted=True),
+        left_out,
+        {name: count for name, count in lost.items() if count},
+    )
 
 
 def _present(words: Words) -> list[str]:

@@ -27,6 +27,8 @@ def partition(
       ``alpha`` skews the labels. A site may then miss a class, or have no rows at all.
 
     Within a site the rows keep their order. Records that are not among the rows go to the first.
+    One record may change where all others go. A sum over sites does not feel that; what each site
+    draws a fixed number of rows from does, and then there is no guarantee.
     """
     if how not in get_args(Split):
         raise InputError(
@@ -42,7 +44,8 @@ def partition(
             fix="give for example 0.1",
         )
     site_of = _assign(rows, sites, how, alpha, seed)
-    first, *others = (rows.take(np.flatnonzero(site_of == site)) for site in range(sites))
+    dealt = replace(rows, dealt=sites > 1)
+    first, *others = (dealt.take(np.flatnonzero(site_of == site)) for site in range(sites))
     return replace(first, unfit=rows.unfit), *others
 
 

@@ -3,7 +3,8 @@
 A reader splits a file into records and a record into cells, and looks at nothing else. What the
 cells say is read later, each by itself (`capemix.data.cells`). Of a text file every line is a
 record, or several where a quoted cell has line ends; one that does not have a cell for each column
-is a record without a value.
+is a record without a value. Quotes that are not as RFC 4180 has them are refused: a writer that
+escapes them otherwise would make many records of one.
 
 What is refused here is the file as a whole: one that cannot be opened, unpacked, or held in memory,
 or whose header or array names are not usable. docs/reading.md lists it.
@@ -46,18 +47,11 @@ MAX_LINE: Final = 1 << 24
 _CAREFUL: Final = re.compile(rb'["\r]')
 
 
-def _of_cells(cell: bytes) -> re.Pattern[bytes]:
-    """Cells with commas between them, up to the end of a line, in one way only."""
-    return re.compile(rb"(?>(?:" + cell + rb")(?:,(?:" + cell + rb"))*)(?=\n)")
+_CELL: Final = rb'(?:"[^"]*+(?:""[^"]*+)*+"|[^",\n]*+)'
+_RECORD: Final = re.compile(_CELL + rb"(?:," + _CELL + rb")*+(?=\n)")
+"""RFC 4180: line ends in quoted cells, and quotes nowhere else. Nothing is tried twice."""
 
-
-_RECORD: Final = _of_cells(rb'"[^"]*(?:""[^"]*)*"|[^",\n]*')
-"""RFC 4180: line ends in quoted cells, and quotes nowhere else."""
-
-_LINE: Final = _of_cells(rb'"[^"\n]*(?:""[^"\n]*)*"|(?!")[^,\n]*')
-"""One line, where a cell may have quotes inside that mean themselves."""
-
-_CELLS: Final = re.compile(rb'(?:\A|,)(?:"([^"]*(?:""[^"]*)*)"(?=,|\Z)|([^,]*))')
+_CELLS: Final = re.compile(rb'(?:\A|,)(?:"([^"]*+(?:""[^"]*+)*+)"|([^,]*+))')
 
 _NAMED: Final = 8
 """At most so many columns are named in an error."""
@@ -162,11 +156,11 @@ def _read_csv(path: Path, field: str, label: str | None, _also: Sequence[str] = 
     if not data.strip():
         raise InputError(field, "is empty", fix="give a file with a header")
     header, _, body = data.partition(b"\n")
-    if _LINE.match(header + b"\n") is None:
+    if _RECORD.match(header + b"\n") is None:
         raise _unreadable(field, "CSV")
     names = [name.strip() for name in _split(header)]
     _check_names(field, names)
-    return _text_cells(names, body, label)
+    return _text_cells(field, names, body, label)
 
 
 def _unpacked(field: str, path: Path) -> bytes:
@@ -181,12 +175,12 @@ def _unpacked(field: str, path: Path) -> bytes:
     return b"".join(parts)
 
 
-def _text_cells(names: Sequence[str], body: bytes, label: str) -> Cells:
+def _text_cells(field: str, names: Sequence[str], body: bytes, label: str) -> Cells:
     import pyarrow as pa
 
     if body and not body.endswith(b"\n"):
         body += b"\n"
-    plain, careful = _set_apart(body, len(names))
+    plain, careful = _set_apart(field, body, len(names))
     parts = [_parsed(names, piece) for piece in _pieces(plain)]
     parts.append(_table(names, [row for row in careful if row is not None]))
     whole = pa.concat_tables(parts)
@@ -199,7 +193,7 @@ def _text_cells(names: Sequence[str], body: bytes, label: str) -> Cells:
     )
 
 
-def _set_apart(body: bytes, columns: int) -> tuple[bytes, list[list[str] | None]]:
+def _set_apart(field: str, body: bytes, columns: int) -> tuple[bytes, list[list[str] | None]]:
     """The lines that arrow may read, and the cells of the others, those with a quote or with half a
     line end: None for a record without a value."""
     plain: list[bytes] = []
@@ -208,24 +202,20 @@ def _set_apart(body: bytes, columns: int) -> tuple[bytes, list[list[str] | None]
     while found := _CAREFUL.search(body, at):
         start = body.rfind(b"\n", at, found.start()) + 1 or at
         plain.append(body[at:start])
-        row, at = _record(body, start, columns)
-        rows.append(row)
+        # However long the record is, and however many cells it has: no line of it is another.
+        record = _RECORD.match(body, start)
+        if record is None:
+            raise InputError(
+                field,
+                "has a quote that is left open, or that stands inside a cell: then nobody can tell"
+                " where a record ends",
+                value="line " + str(body.count(b"\n", 0, start) + 2),
+                fix="write it with a CSV writer that doubles quotes (RFC 4180), or as Parquet",
+            )
+        row = _split(record[0]) if len(record[0]) <= MAX_LINE else []
+        rows.append(row if len(row) == columns else None)
+        at = record.end() + 1
     return b"".join((*plain, body[at:])), rows
-
-
-def _record(body: bytes, start: int, columns: int) -> tuple[list[str] | None, int]:
-    """The cells of the record that begins here, None if it has not one for each column, and where
-    the next record begins.
-
-    A record as it is to be written (RFC 4180) may have line ends in quoted cells, and is read to
-    its end, however long it is and however many cells it has: no line of it is another record.
-    Whatever else begins here is a record as far as its line goes.
-    """
-    found = _RECORD.match(body, start) or _LINE.match(body, start)
-    if found is None:
-        return None, body.index(b"\n", start) + 1
-    row = _split(found[0]) if len(found[0]) <= MAX_LINE else []
-    return (row if len(row) == columns else None), found.end() + 1
 
 
 def _one(column: Any) -> Any:
@@ -283,7 +273,7 @@ def _table(names: Sequence[str], rows: Sequence[Sequence[str]]) -> pa.Table:
 
 
 def _split(record: bytes) -> list[str]:
-    """The cells of what `_RECORD` or `_LINE` has matched."""
+    """The cells of what `_RECORD` has matched."""
     return [
         (cell[2] if cell[1] is None else cell[1].replace(b'""', b'"')).decode("utf-8", "replace")
         for cell in _CELLS.finditer(record)

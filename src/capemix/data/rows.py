@@ -19,6 +19,9 @@ if TYPE_CHECKING:
 MAX_CLASSES: Final = 1000
 """A list with more values than this is of identifiers, not of classes."""
 
+DEALING: Final = "which site has which record"
+"""What is read from rows where this program deals them out to sites."""
+
 CLASS_LIST: Final = "the class list"
 """What rows that are taken as they come have read from them."""
 
@@ -34,7 +37,8 @@ class LabeledRows:
     ``unfit`` counts the records (private) that are not among the rows: a cell that must be a number
     is none, or the label is not on the list. They add nothing to any sum. ``read_from_rows`` names
     public facts that nobody declared and no budget paid for: with any of them no release of these
-    rows has a guarantee.
+    rows has a guarantee. ``dealt``: which of several sites has these rows was decided here, by all
+    of them (`partition`).
     """
 
     features: npt.NDArray[np.uint8] | npt.NDArray[np.float64]
@@ -46,6 +50,7 @@ class LabeledRows:
     table: Table | None = None
     unfit: int = 0
     read_from_rows: tuple[str, ...] = ()
+    dealt: bool = False
 
     def __post_init__(self) -> None:
         features, labels = np.asarray(self.features), np.asarray(self.labels)

@@ -31,7 +31,7 @@ from capemix.errors import InputError
 
 FORMAT: Final = "capemix-schema/1"
 
-DRAFTED: Final = "the schema's ranges and lists"
+DRAFTED: Final = "what the schema says of ranges and lists"
 """What a draft that nobody has confirmed has read from rows."""
 
 Value = str | int | bool

@@ -8,12 +8,13 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from capemix.data.rows import LabeledRows, read_from_rows_of
+from capemix.data.rows import DEALING, LabeledRows, read_from_rows_of
 from capemix.errors import InputError
 from capemix.federation import Scheme
 from capemix.moments import SumOf
 from capemix.pipeline import Coordinator, SourceDraws, check_site, prepare_records, site_share
 from capemix.plan import MomentsPlan, Plan
+from capemix.queries import Selection
 from capemix.randomness.source import SeededSource, Source, SystemSource
 from capemix.release import Release
 from capemix.zerosum.graph import PeerGraph
@@ -79,6 +80,12 @@ def sum_local(
     return coordinator.release_sums(divisor=plan.mixing.divisor, threads=threads)
 
 
+def _dealt(plan: Plan, sites: Sequence[LabeledRows]) -> tuple[str, ...]:
+    """Rows that were dealt out here, where it matters who shares a site with whom."""
+    fixed = plan.mixing.selection is Selection.FIXED
+    return (DEALING,) if fixed and any(rows.dealt for rows in sites) else ()
+
+
 def sums_local(sites: Sequence[LabeledRows], source: Source) -> SumOf:
     """The rounds of a release, each with a source of its own."""
 
@@ -108,7 +115,7 @@ def run_local(
             seeded=isinstance(source, SeededSource),
             one_process=True,
             reference=reference,
-            read_from_rows=read_from_rows_of(sites),
+            read_from_rows=read_from_rows_of(sites) + _dealt(plan, sites),
         ),
         schema_of=sites[0],
     )

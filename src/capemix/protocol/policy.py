@@ -124,8 +124,15 @@ class Policy:
         try:
             found = json.loads(text)
             known = {field.name for field in fields(cls)}
-            if not isinstance(found, dict) or not set(found) <= known:
+            if not isinstance(found, dict):
                 raise ValueError
+            for name in set(found) - known:
+                raise InputError(
+                    "policy",
+                    "has a part that is not known",
+                    value=name,
+                    fix="correct its name, or leave it out",
+                )
             for name in ("columns", "classes", "synthesizers"):
                 if isinstance(found.get(name), list):
                     found[name] = tuple(found[name])

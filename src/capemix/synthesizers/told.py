@@ -66,7 +66,8 @@ def told_sizes(
         alike = np.full(len(counts), max(records / len(counts), 1.0))
         return alike, (
             f"class sizes: the number of records cannot be told from noise (deviation"
-            f" {deviation:.3g} a class); {records:.0f} records in classes of one size are assumed",
+            f" {deviation:.3g} a class); {records:.0f} records in classes of one size are assumed."
+            " If a column holds text, every record counts for nothing: see `capemix data`",
         )
     hidden = np.flatnonzero(counts <= sure(len(counts)) * deviation)
     if not len(hidden):
