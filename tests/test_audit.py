@@ -51,8 +51,8 @@ from capemix.prepare.steps import SiteZScore
 from capemix.queries import Participation
 from capemix.randomness.source import ByteStream, SeededSource, derive_key
 from capemix.randomness.tables import rounded_gaussian
-from capemix.report.audit_page import paper_table, sound_table
 from capemix.zerosum.masks import RingMasks
+from capemix_research.report.audit_page import paper_table, sound_table
 from conftest import Capemix
 
 ROOT = Path(__file__).parents[1]
