@@ -193,6 +193,8 @@ def command_problems(text: str) -> list[str]:
             continue
         options = {"--help"}
         for parameter in known.params:
+            if getattr(parameter, "hidden", False):  # it says where it has gone
+                continue
             options |= {*parameter.opts, *parameter.secondary_opts}
         found += [
             f"{line}: {word}"
@@ -381,6 +383,7 @@ def test_a_wrong_command_is_found() -> None:
     assert len(command_problems("    .venv/bin/capemix synth --frobnicate 1\n")) == 1
     assert len(command_problems("see `capemix frobnicate ...`")) == 1
     assert len(command_problems("see `capemix sweep ...` and `capemix federate splits`")) == 2
+    assert len(command_problems("see `capemix audit --out found --paper`")) == 1
     assert command_problems("see `capemix-research sweep --epsilons 1`") == []
     assert len(command_problems("see `capemix-research sweep --frobnicate 1`")) == 1
     assert command_problems("see `capemix synth ...` and `capemix.plan:Plan`") == []

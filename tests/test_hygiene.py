@@ -174,6 +174,15 @@ def test_aes_is_made_in_one_place_and_boxes_in_another() -> None:
     assert users(r"\bByteStream\(") == streams
 
 
+def test_the_product_knows_nothing_of_its_laboratory() -> None:
+    """Neither by import nor by the path of a file of its results."""
+    product = [path for path in SOURCES if path.is_relative_to(PACKAGES[0])]
+    assert len(product) > 100
+    for path in product:
+        assert not re.search(r"capemix_research|golden|peers\.csv", path.read_text()), path
+    assert not {"experiments", "report"} & {path.name for path in PACKAGES[0].iterdir()}
+
+
 # -- erased after use ------------------------------------------------------------------------------
 
 

@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+from capemix_research.cli.audit import audit
 from capemix_research.cli.frontier import frontier
 from capemix_research.cli.measure import measure
 from capemix_research.cli.reproduce import reproduce
@@ -24,6 +25,7 @@ federate = typer.Typer(no_args_is_help=True, help="What a federation costs, and 
 app.command()(reproduce)
 app.command()(sweep)
 app.command()(frontier)
+app.command()(audit)
 federate.command()(measure)
 federate.command()(splits)
 app.add_typer(federate, name="federate")

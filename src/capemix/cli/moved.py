@@ -28,9 +28,14 @@ def add_moved(group: typer.Typer, *names: str, before: str = "") -> None:
 
 def _says(command: str) -> Callable[[], None]:
     def say() -> None:
-        raise MovedError(
-            f"`capemix {command}` is now `capemix-research {command}`, which comes with the package"
-            " capemix-research (the folder research of the source tree)."
-        )
+        raise moved(command)
 
     return say
+
+
+def moved(command: str) -> MovedError:
+    """What is said of a command, given with its words, that the laboratory has now."""
+    return MovedError(
+        f"`capemix {command}` is now `capemix-research {command}`, which comes with the package"
+        " capemix-research (the folder research of the source tree)."
+    )
