@@ -32,7 +32,7 @@ $(VENV)/.core: pyproject.toml | $(VENV)/bin/python
 	@touch $@
 
 # Dependency groups are read from pyproject.toml itself, so that an older pip will do.
-$(VENV)/.all: pyproject.toml $(VENV)/.core
+$(VENV)/.all: pyproject.toml research/pyproject.toml $(VENV)/.core
 	@$(BIN)/python -c "import tomllib; g = tomllib.load(open('pyproject.toml', 'rb'))['dependency-groups']; print('\n'.join(g['test'] + g['check']))" > $(VENV)/tools.txt
-	$(PIP) -e '.[torch,simulation,plot]' -r $(VENV)/tools.txt
+	$(PIP) -e '.[torch,simulation]' -e './research[plot]' -r $(VENV)/tools.txt
 	@touch $@

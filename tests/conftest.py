@@ -40,11 +40,27 @@ Capemix = Callable[..., Ran]
 @pytest.fixture
 def capemix(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Capemix:
     """Run a command line as the installed program would."""
+    return _runner("capemix", main, monkeypatch, capsys)
 
+
+@pytest.fixture
+def research(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Capemix:
+    """The same for the laboratory's program."""
+    from capemix_research.cli import main as program
+
+    return _runner("capemix-research", program, monkeypatch, capsys)
+
+
+def _runner(
+    name: str,
+    program: Callable[[], None],
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> Capemix:
     def run(*words: object) -> Ran:
-        monkeypatch.setattr("sys.argv", ["capemix", *(str(word) for word in words)])
+        monkeypatch.setattr("sys.argv", [name, *(str(word) for word in words)])
         with pytest.raises(SystemExit) as stopped:
-            main()
+            program()
         captured = capsys.readouterr()
         code = stopped.value.code
         return Ran(0 if code is None else int(code), captured.out, captured.err)

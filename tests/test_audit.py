@@ -10,6 +10,7 @@ import csv
 import dataclasses
 import json
 import math
+import pickle
 import shutil
 from importlib import import_module
 from pathlib import Path
@@ -23,11 +24,10 @@ from capemix.accounting import mint
 from capemix.accounting.gaussian import gaussian_epsilon
 from capemix.audit import bounds
 from capemix.audit.canary import Change, two_worlds
-from capemix.audit.configurations import SETTINGS, paper_settings, small_plan, sound_settings
+from capemix.audit.configurations import SETTINGS, small_plan, sound_settings
 from capemix.audit.looks import LookSetting, all_looks, score_looks
-from capemix.audit.many import audit_all, sound_tasks, with_power, write_table
+from capemix.audit.many import Task, audit_all, sound_tasks, write_table
 from capemix.audit.measure import Measured, Scores, audit, log_ratio, measure, score_runs
-from capemix.audit.power import Pair, would_catch
 from capemix.audit.rounds import (
     RoundSetting,
     added,
@@ -51,8 +51,10 @@ from capemix.prepare.steps import SiteZScore
 from capemix.queries import Participation
 from capemix.randomness.source import ByteStream, SeededSource, derive_key
 from capemix.randomness.tables import rounded_gaussian
-from capemix.report.audit_page import paper_table, sound_table
 from capemix.zerosum.masks import RingMasks
+from capemix_research.audit.paper import paper_settings, paper_tasks, with_power
+from capemix_research.audit.power import Pair, would_catch
+from capemix_research.report.audit_page import paper_table, sound_table
 from conftest import Capemix
 
 ROOT = Path(__file__).parents[1]
@@ -650,10 +652,12 @@ def test_the_recorded_audit_of_the_paper_shows_what_the_errata_say() -> None:
 # -- the command -----------------------------------------------------------------------------------
 
 
-def test_audit_writes_a_table_and_a_plot(capemix: Capemix, tmp_path: Path) -> None:
+def test_audit_writes_a_table_and_the_laboratory_a_plot_too(
+    capemix: Capemix, research: Capemix, tmp_path: Path
+) -> None:
     import_module("matplotlib")
     out = tmp_path / "found"
-    ran = capemix(
+    ran = research(
         "audit", "--out", out, "--configurations", 2, "--runs", 60, "--workers", 1,
         "--test-seed", 1,
     )  # fmt: skip
@@ -668,16 +672,39 @@ def test_audit_writes_a_table_and_a_plot(capemix: Capemix, tmp_path: Path) -> No
     )  # fmt: skip
     assert (tmp_path / "again" / "audit.csv").read_bytes() == (out / "audit.csv").read_bytes()
     assert again.json["settings"][0]["exact"] is None
+    assert [path.name for path in (tmp_path / "again").iterdir()] == ["audit.csv"]
     assert [row["name"] for row in again.json["settings"]] == [
         setting.name for setting in sound_settings(2)
     ]
+
+
+def test_the_papers_accounting_is_audited_by_the_laboratory(
+    capemix: Capemix, research: Capemix, tmp_path: Path
+) -> None:
+    ran = capemix("audit", "--paper", "--out", tmp_path / "x")
+    assert (ran.code, ran.out) == (2, "")
+    assert "`capemix audit --paper` is now `capemix-research audit --paper`" in ran.err
+    assert not (tmp_path / "x").exists()
+    assert "--paper" not in capemix("audit", "--help").out
+    assert "--paper" in research("audit", "--help").out
+    tasks = paper_tasks(paper_settings(), 400)
+    assert {task.after for task in pickle.loads(pickle.dumps(tasks))} == {with_power}
+
+
+def test_what_is_added_to_a_task_is_added_where_it_runs() -> None:
+    setting = tight(draws=2)
+    plain, more = audit_all(
+        [Task(setting, 60), Task(setting, 60, after=with_power)], seed=1, workers=1
+    )
+    assert plain.exact is None
+    assert more.exact is not None
 
 
 @pytest.mark.parametrize("name", ["sound.csv", "paper.csv"])
 def test_every_mark_lies_within_the_plot(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from capemix.report import audit as report
+    from capemix_research.report import audit as report
 
     kept: list[Any] = []
     monkeypatch.setattr(report.plt, "close", kept.append)
@@ -695,24 +722,27 @@ def test_every_mark_lies_within_the_plot(
     ("option", "value"), [("--configurations", 0), ("--confidence", 1.5), ("--runs", 3)]
 )
 def test_a_bad_option_is_one_sentence(
-    capemix: Capemix, tmp_path: Path, option: str, value: float
+    capemix: Capemix, research: Capemix, tmp_path: Path, option: str, value: float
 ) -> None:
-    ran = capemix("audit", "--out", tmp_path / "x", option, value)
-    assert ran.code == 2
-    assert option in ran.err
-    assert not (tmp_path / "x").exists()
+    for program in (capemix, research):
+        ran = program("audit", "--out", tmp_path / "x", option, value)
+        assert ran.code == 2
+        assert option in ran.err
+        assert not (tmp_path / "x").exists()
 
 
 def test_an_exceeded_claim_ends_in_a_failure(
-    capemix: Capemix, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    capemix: Capemix, research: Capemix, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(
         "capemix.audit.configurations.sound_settings",
         lambda count: [dataclasses.replace(tight(), claimed=0.1)] if count is None else [],
     )
-    ran = capemix("audit", "--out", tmp_path / "x", "--runs", 400, "--workers", 1, "--test-seed", 1)
-    assert ran.code == 1
-    assert "1 of 1 claims exceeded" in ran.out
+    words = ("--runs", 400, "--workers", 1, "--test-seed", 1)
+    for name, program in (("x", capemix), ("y", research)):
+        ran = program("audit", "--out", tmp_path / name, *words)
+        assert ran.code == 1
+        assert "1 of 1 claims exceeded" in ran.out
 
 
 def test_the_table_holds_a_row_a_setting(tmp_path: Path) -> None:

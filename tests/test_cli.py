@@ -577,10 +577,41 @@ def test_data_lists_and_describes(capemix: Capemix, tmp_path: Path) -> None:
 
 
 def test_every_command_explains_itself_and_has_json(capemix: Capemix) -> None:
-    for name in ("synth", "account", "calibrate", "evaluate", "frontier", "data", "bench"):
+    for name in ("synth", "account", "calibrate", "evaluate", "audit", "data", "bench"):
         ran = capemix(name, "--help")
         assert ran.code == 0
         assert "--json" in ran.out
+
+
+def test_every_command_of_the_laboratory_explains_itself_and_has_json(research: Capemix) -> None:
+    for name in (("reproduce",), ("sweep",), ("frontier",), ("federate", "measure")):
+        ran = research(*name, "--help")
+        assert ran.code == 0
+        assert "--json" in ran.out
+
+
+MOVED = ("reproduce", "sweep", "frontier", "federate measure", "federate splits")
+
+
+@pytest.mark.parametrize("command", MOVED)
+def test_a_command_that_has_moved_says_where_it_is(command: str, capemix: Capemix) -> None:
+    for more in ((), ("--help",), ("table1", "--quick", "--no-such-option", 3)):
+        ran = capemix(*command.split(), *more)
+        assert (ran.code, ran.out) == (2, "")
+        assert f"`capemix {command}` is now `capemix-research {command}`" in ran.err
+        assert ran.err.count("\n") == 1
+    group = command.split()[:-1]
+    assert command.split()[-1] not in capemix(*group, "--help").out
+
+
+def test_a_command_that_has_moved_imports_nothing_of_the_laboratory() -> None:
+    code = (
+        "import sys\nfrom capemix.cli import main\nsys.argv = ['capemix', 'sweep']\n"
+        "try:\n    main()\nexcept SystemExit as stopped:\n"
+        "    print(stopped.code, 'capemix_research' in sys.modules)"
+    )
+    ran = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
+    assert ran.stdout.split() == ["2", "False"]
 
 
 def test_help_starts_in_half_a_second() -> None:

@@ -486,7 +486,7 @@ def test_the_worker_needs_torch_and_numpy_alone(tmp_path: Path) -> None:
     absent = ("cryptography", "numba", "scipy", "sklearn", "pandas", "pyarrow", "dp_accounting")
     code = (
         f"import sys; sys.modules.update(dict.fromkeys({(*absent, 'typer', 'rich', 'pooch')}));"
-        "import capemix.experiments.worker"
+        "import capemix_research.experiments.worker"
     )
     ran = subprocess.run(
         [sys.executable, "-c", code], check=False, capture_output=True, text=True, cwd=tmp_path

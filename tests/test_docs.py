@@ -7,21 +7,30 @@ import re
 import shlex
 from functools import cache
 from importlib import import_module
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
 import typer
 
 from capemix.cli.commands import app
+from capemix_research.cli.commands import app as research_app
 from conftest import Capemix
 
 ROOT = Path(__file__).parents[1]
 PROOFS = sorted((ROOT / "docs" / "proofs").glob("*.md"))
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")), *PROOFS]
+PAGES = [
+    ROOT / "README.md",
+    ROOT / "research" / "README.md",
+    *sorted((ROOT / "docs").glob("*.md")),
+    *PROOFS,
+]
+PROGRAMS = {"capemix": app, "capemix-research": research_app}
 CLAIMS = (ROOT / "docs" / "claims.md").read_text()
 ERRATA = (ROOT / "docs" / "errata.md").read_text()
 
 SYMBOL = re.compile(r"`(capemix[\w.]*:[\w.]+)`")
+MODULE = re.compile(r"python -m\s+(capemix[\w.]+)")
 TEST = re.compile(r"`(tests/[\w/]+\.py::[\w\[\]-]+)`")
 ERRATUM = re.compile(r"^## (\d+)\. (.+)$", re.MULTILINE)
 KINDS = ("break of privacy", "inconsistency", "silence")
@@ -161,7 +170,7 @@ def shown_commands(text: str) -> list[str]:
     shown = []
     for line in (*lines, *inline):
         line = line.removeprefix("$ ").removeprefix(".venv/bin/")
-        if re.match(r"capemix( |$)", line) and line not in shown:
+        if re.match(r"capemix(-research)?( |$)", line) and line not in shown:
             shown.append(line)
     return shown
 
@@ -171,19 +180,21 @@ def words_of(line: str) -> list[str]:
 
 
 def command_problems(text: str) -> list[str]:
-    """Commands that are unknown, and options that their command does not have."""
-    group = typer.main.get_command(app)
+    """Commands that are unknown or have moved, and options that their command does not have."""
+    groups = {name: typer.main.get_command(program) for name, program in PROGRAMS.items()}
     found = []
     for line in shown_commands(text):
         words = words_of(line)
-        known, path = group, list(words)
+        known, path = groups[line.split()[0]], list(words)
         while hasattr(known, "commands") and path and not path[0].startswith("-"):
             known = known.commands.get(path.pop(0))
-        if known is None:
+        if known is None or known.hidden:
             found.append(f"{line}: {' '.join(words[: len(words) - len(path)])}")
             continue
         options = {"--help"}
         for parameter in known.params:
+            if getattr(parameter, "hidden", False):  # it says where it has gone
+                continue
             options |= {*parameter.opts, *parameter.secondary_opts}
         found += [
             f"{line}: {word}"
@@ -356,6 +367,12 @@ def test_a_dead_link_is_found(tmp_path: Path) -> None:
     assert link_problems('<img src="gone.png">\n[g]: lost.md', tmp_path) == ["gone.png", "lost.md"]
 
 
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_every_module_shown_can_be_run(page: Path) -> None:
+    for name in MODULE.findall(page.read_text()):
+        assert find_spec(name.rstrip(".")) is not None, name
+
+
 def test_a_wrong_command_is_found() -> None:
     good = (
         "```\ncapemix account --noise 1 \\\n    --mixture 4  # epsilon 1\n```\n`capemix --version`"
@@ -365,4 +382,8 @@ def test_a_wrong_command_is_found() -> None:
     assert len(command_problems(fenced)) == 1
     assert len(command_problems("    .venv/bin/capemix synth --frobnicate 1\n")) == 1
     assert len(command_problems("see `capemix frobnicate ...`")) == 1
+    assert len(command_problems("see `capemix sweep ...` and `capemix federate splits`")) == 2
+    assert len(command_problems("see `capemix audit --out found --paper`")) == 1
+    assert command_problems("see `capemix-research sweep --epsilons 1`") == []
+    assert len(command_problems("see `capemix-research sweep --frobnicate 1`")) == 1
     assert command_problems("see `capemix synth ...` and `capemix.plan:Plan`") == []

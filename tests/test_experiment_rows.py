@@ -14,13 +14,13 @@ from capemix.accounting.gaussian import kept_probability
 from capemix.api import synthesize
 from capemix.data import LabeledRows
 from capemix.evaluate.many import Training
-from capemix.experiments import preparation
-from capemix.experiments import rows as made
-from capemix.experiments.rows import Records, training_rows
-from capemix.experiments.settings import TABLES, Setting
 from capemix.plan import make_plan
 from capemix.prepare.steps import SiteZScore
 from capemix.randomness.source import SeededSource
+from capemix_research.experiments import preparation
+from capemix_research.experiments import rows as made
+from capemix_research.experiments.rows import Records, training_rows
+from capemix_research.experiments.settings import TABLES, Setting
 
 CLASSES, OWN, WIDTH, SAMPLES = 10, 40, 3, 20_000
 TRUE = np.repeat(np.arange(CLASSES), SAMPLES // CLASSES)

@@ -586,11 +586,11 @@ def test_the_coordinators_commands(capemix: Capemix, tmp_path: Path) -> None:
         assert capemix(*proposal, *bad).code == 2
 
 
-def test_what_a_federation_costs_can_be_measured(capemix: Capemix) -> None:
+def test_what_a_federation_costs_can_be_measured(research: Capemix) -> None:
     words = ("federate", "measure", "--sites", 4, "--samples", 200, "--width", 9, "--in-process")
-    found = capemix(*words, "--json").json
+    found = research(*words, "--json").json
     assert list(found["seconds"]) == [*ROUNDS, "sum"]
     assert found["bytes_a_site"]["upload"][1] >= 200 * 9 * 4
     assert found["peak_memory"]["everything"] > 1 << 20
-    assert "| 4 | 200 |" in capemix(*words).out
-    assert capemix(*words[:4], "--samples", 7).code == 2
+    assert "| 4 | 200 |" in research(*words).out
+    assert research(*words[:4], "--samples", 7).code == 2

@@ -13,9 +13,9 @@ import pytest
 from capemix.data import load_dataset
 from capemix.errors import InputError
 from capemix.evaluate import Classifier
-from capemix.frontier import Point, Task, Trials, most_points, search
 from capemix.prepare.rows import Preparation
 from capemix.prepare.steps import PublicMap
+from capemix_research.frontier import Point, Task, Trials, most_points, search
 from conftest import Capemix
 
 QUICK: list[object] = ["--samples", 100, "--seeds", 2, "--from", 0.1, "--to", 8, "--within", 2]
@@ -159,9 +159,9 @@ def test_another_file_is_left_alone(tmp_path: Path) -> None:
 # -- the command -----------------------------------------------------------------------------------
 
 
-def test_the_least_epsilon_on_the_digits(capemix: Capemix, tmp_path: Path) -> None:
+def test_the_least_epsilon_on_the_digits(research: Capemix, tmp_path: Path) -> None:
     out = tmp_path / "found"
-    ran = capemix("frontier", "--theta", 0.7, *QUICK, "--out", out, "--json")
+    ran = research("frontier", "--theta", 0.7, *QUICK, "--out", out, "--json")
     assert ran.code == 0, ran.err
     found = ran.json
     assert found["real"] > 0.9
@@ -172,7 +172,7 @@ def test_the_least_epsilon_on_the_digits(capemix: Capemix, tmp_path: Path) -> No
     assert (out / "frontier.png").read_bytes().startswith(b"\x89PNG")
     before = (out / "trials.csv").read_text()
     assert before.count("\n") == 1 + 1 + 2 * len(found["points"])  # header, real rows, releases
-    shown = capemix("frontier", "--theta", 0.7, *QUICK, "--out", out).out
+    shown = research("frontier", "--theta", 0.7, *QUICK, "--out", out).out
     assert (out / "trials.csv").read_text() == before
     assert f"epsilon {found['reached']:g} reaches" in shown
     assert "outside of any budget" in shown
@@ -180,12 +180,12 @@ def test_the_least_epsilon_on_the_digits(capemix: Capemix, tmp_path: Path) -> No
 
 
 def test_sites_and_the_plot_are_optional(
-    capemix: Capemix, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    research: Capemix, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.delitem(sys.modules, "capemix.report.frontier", raising=False)
+    monkeypatch.delitem(sys.modules, "capemix_research.report.frontier", raising=False)
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     words = ["--scheme", "cape", "--sites", 3, "--theta", 0.01, "--seeds", 1, "--samples", 50]
-    ran = capemix("frontier", *words, "--from", 5, "--to", 20, "--out", tmp_path)
+    ran = research("frontier", *words, "--from", 5, "--to", 20, "--out", tmp_path)
     assert ran.code == 0, ran.err
     assert "the least that was tried" in ran.out
     assert "no plot" in ran.out
@@ -193,7 +193,7 @@ def test_sites_and_the_plot_are_optional(
 
 
 def test_a_file_is_searched_only_if_it_is_said_to_be_public(
-    capemix: Capemix, tmp_path: Path
+    research: Capemix, tmp_path: Path
 ) -> None:
     rng = np.random.default_rng(0)
     for name in ("train", "test"):
@@ -202,15 +202,15 @@ def test_a_file_is_searched_only_if_it_is_said_to_be_public(
     out = tmp_path / "out"
     words = ["frontier", "--data", tmp_path / "train.npz", *QUICK, "--out", out]
     words += ["--public-range", "-2,4"]
-    ran = capemix(*words)
+    ran = research(*words)
     assert (ran.code, ran.out) == (2, "")
     assert "--rows-are-public" in ran.err
-    ran = capemix(*words, "--rows-are-public")
+    ran = research(*words, "--rows-are-public")
     assert ran.code == 2
     assert "--test is not given" in ran.err
     assert not out.exists()
     words += ["--rows-are-public", "--test", tmp_path / "test.npz", "--theta", 0.6]
-    ran = capemix(*words, "--json")
+    ran = research(*words, "--json")
     assert ran.code == 0, ran.err
     assert ran.json["real"] > 0.9
 
@@ -229,10 +229,10 @@ def test_a_file_is_searched_only_if_it_is_said_to_be_public(
     ],
 )
 def test_a_search_that_makes_no_sense_is_one_sentence_and_leaves_nothing(
-    capemix: Capemix, tmp_path: Path, words: list[object], says: str
+    research: Capemix, tmp_path: Path, words: list[object], says: str
 ) -> None:
     out = tmp_path / "out"
-    ran = capemix("frontier", *words, "--out", out)
+    ran = research("frontier", *words, "--out", out)
     assert (ran.code, ran.out) == (2, "")
     assert says in ran.err
     assert ran.err.count("\n") == 1

@@ -24,7 +24,14 @@ from capemix.zerosum import masks as masks_module
 from world import World, counting_plan
 
 ROOT = Path(__file__).parents[1]
-SOURCES = sorted((ROOT / "src").rglob("*.py"))
+PACKAGES = (ROOT / "src" / "capemix", ROOT / "research" / "capemix_research")
+SOURCES = sorted(path for package in PACKAGES for path in package.rglob("*.py"))
+
+
+def inside(path: Path) -> Path:
+    """A source file's path in its package; the laboratory's start with its name."""
+    product, laboratory = PACKAGES
+    return path.relative_to(product if path.is_relative_to(product) else laboratory.parent)
 
 
 class Watched(ByteStream):
@@ -159,16 +166,21 @@ def test_what_is_shared_with_a_lost_site_is_put_on_and_taken_off_once(
 
 def test_aes_is_made_in_one_place_and_boxes_in_another() -> None:
     def users(pattern: str) -> set[str]:
-        return {
-            path.relative_to(ROOT / "src" / "capemix").as_posix()
-            for path in SOURCES
-            if re.search(pattern, path.read_text())
-        }
+        return {inside(path).as_posix() for path in SOURCES if re.search(pattern, path.read_text())}
 
     assert users(r"algorithms\.AES|AESGCM|import AES\b") == {"randomness/source.py"}
     assert users(r"ChaCha20Poly1305\(") == {"protocol/site.py"}
     streams = {"randomness/source.py", "zerosum/masks.py", "protocol/agreement.py"}
     assert users(r"\bByteStream\(") == streams
+
+
+def test_the_product_knows_nothing_of_its_laboratory() -> None:
+    """Neither by import nor by the path of a file of its results."""
+    product = [path for path in SOURCES if path.is_relative_to(PACKAGES[0])]
+    assert len(product) > 100
+    for path in product:
+        assert not re.search(r"capemix_research|golden|peers\.csv", path.read_text()), path
+    assert not {"experiments", "report"} & {path.name for path in PACKAGES[0].iterdir()}
 
 
 # -- erased after use ------------------------------------------------------------------------------
@@ -291,10 +303,10 @@ OTHER_RANDOMNESS = re.compile(
 def test_other_libraries_randomness_is_for_evaluation_only() -> None:
     """scipy's, torch's and scikit-learn's generators: never where noise or a selection is made."""
     found = {
-        path.relative_to(ROOT / "src" / "capemix").parts[0]
+        inside(path).parent.as_posix()
         for path in SOURCES
         if OTHER_RANDOMNESS.search(path.read_text())
     }
-    assert found <= {"evaluate", "experiments"}
+    assert found <= {"evaluate", "capemix_research/experiments"}
     assert OTHER_RANDOMNESS.search("x = norm.rvs(3)")
     assert OTHER_RANDOMNESS.search("torch.randn(3)")

@@ -45,8 +45,6 @@ from capemix.protocol.part import Part, fits_in_messages
 from capemix.protocol.policy import Policy
 from capemix.protocol.wire import MAX_MESSAGE, canonical
 from capemix.randomness.source import SeededSource
-from capemix.report.images_page import ablation_table, main_table, read, site_table
-from capemix.sweep import PEERS
 from capemix.synthesizers.images import (
     Clusters,
     cleaned_texture,
@@ -56,6 +54,8 @@ from capemix.synthesizers.images import (
 )
 from capemix.synthesizers.moments import apportioned, wigner_edge
 from capemix.synthesizers.names import SynthesizerName
+from capemix_research.report.images_page import ablation_table, main_table, read, site_table
+from capemix_research.sweep import PEERS
 from conftest import Capemix
 
 Real = npt.NDArray[np.float64]

@@ -507,23 +507,25 @@ def test_an_attack_reads_a_paid_release_in_its_own_units() -> None:
     assert np.abs(target.synthetic()).max() < 20.0  # raw units are in the thousands
 
 
-def test_nothing_is_written_into_a_release(capemix: Capemix, tmp_path: Path) -> None:
+def test_nothing_is_written_into_a_release(
+    capemix: Capemix, research: Capemix, tmp_path: Path
+) -> None:
     release_of(
         a_table(500), epsilon=5.0, normalise="paid", clip=None, source=SystemSource(), samples=20
     ).save(tmp_path / "out")
     inside = tmp_path / "out" / "more"
-    for words in (
-        ("synth", "--data", "digits", "--epsilon", 1, "--out", inside),
-        ("frontier", "--data", "digits", "--out", inside),
-        ("audit", "--quick", "--out", inside),
+    for program, words in (
+        (capemix, ("synth", "--data", "digits", "--epsilon", 1, "--out", inside)),
+        (research, ("frontier", "--data", "digits", "--out", inside)),
+        (capemix, ("audit", "--quick", "--out", inside)),
     ):
-        ran = capemix(*words)
+        ran = program(*words)
         assert ran.code == 2
         assert "lies in a release" in ran.err
     assert not inside.exists()
 
 
-def test_a_search_reads_no_private_test_rows(capemix: Capemix, tmp_path: Path) -> None:
-    ran = capemix("frontier", "--test", tmp_path / "mine.csv", "--out", tmp_path / "found")
+def test_a_search_reads_no_private_test_rows(research: Capemix, tmp_path: Path) -> None:
+    ran = research("frontier", "--test", tmp_path / "mine.csv", "--out", tmp_path / "found")
     assert ran.code == 2
     assert "--test is a file" in ran.err

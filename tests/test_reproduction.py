@@ -14,20 +14,20 @@ from typing import Any
 
 import pytest
 
-from capemix.cli import reproduce as command
 from capemix.data.registry import DATA_FOLDER
 from capemix.errors import InputError
-from capemix.experiments import memory, truth
-from capemix.experiments.complexity import SWEEPS, Size, cost_of
-from capemix.experiments.noise import NoiseTable, released_noise
-from capemix.experiments.paper import GOLDEN
-from capemix.experiments.quick import slice_of
-from capemix.experiments.settings import COLUMNS, TABLES, Setting
-from capemix.experiments.settings import of_scheme as setting_of
-from capemix.report import compare, of_cost, of_grid, of_preparation, of_sites, of_tables
-from capemix.report.cells import PAPERS_TRAINING, Printed, Runs, Sample, printed
-from capemix.report.markdown import wrapped
-from capemix.report.page import page_text, write_report
+from capemix_research.cli import reproduce as command
+from capemix_research.experiments import memory, truth
+from capemix_research.experiments.complexity import SWEEPS, Size, cost_of
+from capemix_research.experiments.noise import NoiseTable, released_noise
+from capemix_research.experiments.paper import GOLDEN
+from capemix_research.experiments.quick import slice_of
+from capemix_research.experiments.settings import COLUMNS, TABLES, Setting
+from capemix_research.experiments.settings import of_scheme as setting_of
+from capemix_research.report import compare, of_cost, of_grid, of_preparation, of_sites, of_tables
+from capemix_research.report.cells import PAPERS_TRAINING, Printed, Runs, Sample, printed
+from capemix_research.report.markdown import wrapped
+from capemix_research.report.page import page_text, write_report
 from conftest import Capemix
 
 ROOT = Path(__file__).parents[1]
@@ -114,7 +114,8 @@ def test_every_setting_of_a_table_stands_against_a_cell_and_every_cell_against_a
 
 def test_the_papers_numbers_are_packed_with_the_package() -> None:
     assert GOLDEN.parent.name == "experiments"
-    assert GOLDEN.is_relative_to(ROOT / "src" / "capemix") or not (ROOT / "src").exists()
+    package = ROOT / "research" / "capemix_research"
+    assert GOLDEN.is_relative_to(package) or not package.exists()
 
 
 # -- comparing -----------------------------------------------------------------------------------
@@ -215,7 +216,7 @@ def test_the_erratum_on_conventional_noise_says_what_the_search_found() -> None:
 
 
 def test_the_page_is_what_the_results_give() -> None:
-    """docs/reproduction.md is generated: `capemix reproduce report` brings it in step."""
+    """docs/reproduction.md is generated: `capemix-research reproduce report` brings it in step."""
     assert (ROOT / "docs" / "reproduction.md").read_text() == page_text(RESULTS, GOLDEN)
 
 
@@ -413,7 +414,7 @@ def test_a_cut_file_of_preparations_shows_whole_sets_alone() -> None:
 
 def test_the_report_has_the_mixtures_that_preparations_are_run_with() -> None:
     import_module("torch")
-    from capemix.experiments import preparation
+    from capemix_research.experiments import preparation
 
     assert tuple(map(str, preparation.MIXTURES)) == of_preparation.MIXTURES
     assert preparation.TESTED[0] == "as trained"
@@ -424,7 +425,7 @@ def test_preparations_go_on_where_they_stopped(
 ) -> None:
     torch = import_module("torch")
     from capemix.evaluate.many import Training
-    from capemix.experiments import preparation
+    from capemix_research.experiments import preparation
 
     asked: list[tuple[str, int]] = []
 
@@ -455,17 +456,17 @@ def test_preparations_go_on_where_they_stopped(
 
 
 def test_the_true_epsilons_wait_until_the_file_is_whole() -> None:
-    from capemix.report.of_privacy import true_epsilons, truths
+    from capemix_research.report.of_privacy import true_epsilons, truths
 
     rows = truths(RESULTS / "truth.csv")
     assert "the figure exceeds" in true_epsilons(rows)
     cut = true_epsilons(rows[:-1])
-    assert "run `capemix reproduce truth`" in cut
+    assert "run `capemix-research reproduce truth`" in cut
     assert "|" not in cut
 
 
 def test_the_best_with_the_sound_noise_says_out_of_how_many() -> None:
-    from capemix.report.of_privacy import accuracy_at_sound_ten
+    from capemix_research.report.of_privacy import accuracy_at_sound_ten
 
     cells = printed(GOLDEN, "table1")
     settings = list(TABLES["sound"]())
@@ -479,10 +480,10 @@ def test_the_best_with_the_sound_noise_says_out_of_how_many() -> None:
     assert "has a true epsilon of 10 as a whole" in part
 
 
-def test_a_page_without_results_is_refused(tmp_path: Path, capemix: Capemix) -> None:
-    ran = capemix("reproduce", "report", "--out", tmp_path / "none")
+def test_a_page_without_results_is_refused(tmp_path: Path, research: Capemix) -> None:
+    ran = research("reproduce", "report", "--out", tmp_path / "none")
     assert ran.code == 2
-    assert "run capemix reproduce first" in ran.err
+    assert "run capemix-research reproduce first" in ran.err
 
 
 def test_paragraphs_are_wrapped_and_tables_left_alone() -> None:
@@ -601,7 +602,7 @@ class Trained:
 @pytest.fixture
 def trained(monkeypatch: pytest.MonkeyPatch) -> Trained:
     import_module("torch")
-    from capemix.experiments import rows, run
+    from capemix_research.experiments import rows, run
 
     stand_in = Trained()
     monkeypatch.setattr(run, "_train", stand_in)
@@ -610,7 +611,7 @@ def trained(monkeypatch: pytest.MonkeyPatch) -> Trained:
 
 
 def cells(seeds: int, mixtures: tuple[int, ...] = (1, 2, 4)) -> list[tuple[Setting, int]]:
-    from capemix.experiments.run import cells_of
+    from capemix_research.experiments.run import cells_of
 
     base = next(iter(TABLES["noiseless"]()))
     return cells_of([replace(base, mixture=m) for m in mixtures], range(seeds))
@@ -620,8 +621,8 @@ def run(path: Path, seeds: int = 2, **asked: Any) -> int:
     import torch
 
     from capemix.evaluate.many import Training
-    from capemix.experiments.results import Results
-    from capemix.experiments.run import run_cells
+    from capemix_research.experiments.results import Results
+    from capemix_research.experiments.run import run_cells
 
     device = torch.device("cpu")
     return run_cells(cells(seeds), lambda _: 0.0, Results(path), device, Training(), **asked)
@@ -665,7 +666,7 @@ def test_a_line_that_was_cut_off_is_run_again(trained: Trained, tmp_path: Path, 
 
 def test_groups_hold_cells_of_one_kind(monkeypatch: pytest.MonkeyPatch) -> None:
     torch = import_module("torch")
-    from capemix.experiments import run as running
+    from capemix_research.experiments import run as running
 
     monkeypatch.setattr(running, "models_that_fit", lambda *_: 2)
     base = cells(1)
@@ -691,9 +692,9 @@ def test_results_say_where_they_are_from(
 
 
 def test_quick_shows_ours_beside_the_papers(
-    trained: Trained, tmp_path: Path, capemix: Capemix
+    trained: Trained, tmp_path: Path, research: Capemix
 ) -> None:
-    ran = capemix("reproduce", "table1", "--quick", "--out", tmp_path)
+    ran = research("reproduce", "table1", "--quick", "--out", tmp_path)
     assert ran.code == 0, ran.err
     assert "not the paper's training" in ran.out
     assert "T = 2,000" in " ".join(ran.out.split())
@@ -701,13 +702,13 @@ def test_quick_shows_ours_beside_the_papers(
     asked = [setting for group in trained.groups for setting, _ in group]
     assert len(asked) == 12
     assert {(s.dataset, s.samples) for s in asked} == {("mnist", 2_000)}
-    again = capemix("reproduce", "table1", "--quick", "--out", tmp_path)
+    again = research("reproduce", "table1", "--quick", "--out", tmp_path)
     assert again.code == 0
     assert len(trained.groups) == 12
 
 
-def test_the_cells_come_as_json(trained: Trained, tmp_path: Path, capemix: Capemix) -> None:
-    found = capemix("reproduce", "figure2", "--quick", "--out", tmp_path, "--json").json
+def test_the_cells_come_as_json(trained: Trained, tmp_path: Path, research: Capemix) -> None:
+    found = research("reproduce", "figure2", "--quick", "--out", tmp_path, "--json").json
     assert found["left"] == 0
     assert len(found["cells"]) == 6  # of the text's values, those at S = 5 and 50, inf and 10
     assert {cell["paper"]["sites"] for cell in found["cells"]} == {"5", "50"}
@@ -715,14 +716,14 @@ def test_the_cells_come_as_json(trained: Trained, tmp_path: Path, capemix: Capem
 
 
 def test_a_time_limit_leaves_the_rest_for_later(
-    trained: Trained, tmp_path: Path, capemix: Capemix
+    trained: Trained, tmp_path: Path, research: Capemix
 ) -> None:
     words = ("reproduce", "figure2", "--quick", "--out", tmp_path, "--seconds")
-    ran = capemix(*words, "0")
+    ran = research(*words, "0")
     assert ran.code == 0
     assert "8 models left: run the same command again" in ran.out
     assert not trained.groups
-    refused = capemix(*words, "-5")
+    refused = research(*words, "-5")
     assert refused.code == 2
     assert "--seconds" in refused.err
 
@@ -736,7 +737,7 @@ def test_a_quick_slice_is_small(what: str) -> None:
 def test_quick_is_tested_on_a_part_of_the_images(monkeypatch: pytest.MonkeyPatch) -> None:
     torch = import_module("torch")
     from capemix.evaluate.many import Training
-    from capemix.experiments import rows, run
+    from capemix_research.experiments import rows, run
 
     labels = torch.arange(20) % 10
     data = rows.Records(torch.rand(20, 784), labels, torch.rand(20, 784), labels)
@@ -755,9 +756,9 @@ def test_quick_is_tested_on_a_part_of_the_images(monkeypatch: pytest.MonkeyPatch
 
 
 def test_rows_clipped_wider_are_run_and_shown_against_table_1(
-    trained: Trained, tmp_path: Path, capemix: Capemix
+    trained: Trained, tmp_path: Path, research: Capemix
 ) -> None:
-    ran = capemix("reproduce", "wider", "--quick", "--out", tmp_path)
+    ran = research("reproduce", "wider", "--quick", "--out", tmp_path)
     assert ran.code == 0, ran.err
     assert {s.clip for group in trained.groups for s, _ in group} == {5.0}
     assert "wider, mnist" in ran.out
@@ -799,20 +800,20 @@ def test_all_is_every_table_and_a_dataset_can_be_chosen() -> None:
     ],
 )
 def test_what_cannot_be_run_is_refused(
-    words: tuple[str, ...], said: str, tmp_path: Path, capemix: Capemix
+    words: tuple[str, ...], said: str, tmp_path: Path, research: Capemix
 ) -> None:
     import_module("torch")
-    ran = capemix("reproduce", *words, "--out", tmp_path)
+    ran = research("reproduce", *words, "--out", tmp_path)
     assert ran.code == 2
     assert said in ran.err
 
 
 def test_no_gpu_is_one_sentence(
-    tmp_path: Path, capemix: Capemix, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, research: Capemix, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     torch = import_module("torch")
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    ran = capemix("reproduce", "table1", "--out", tmp_path)
+    ran = research("reproduce", "table1", "--out", tmp_path)
     assert ran.code == 2
     assert ran.err.count("\n") == 1
     assert "torch sees none" in ran.err
@@ -820,11 +821,11 @@ def test_no_gpu_is_one_sentence(
 
 
 def test_a_missing_dataset_is_one_sentence(
-    tmp_path: Path, capemix: Capemix, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, research: Capemix, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     import_module("torch")
     monkeypatch.setenv(DATA_FOLDER, str(tmp_path))
-    ran = capemix("reproduce", "table1", "--quick", "--out", tmp_path / "out")
+    ran = research("reproduce", "table1", "--quick", "--out", tmp_path / "out")
     assert ran.code == 2
     assert "has no file mnist/" in ran.err
     assert "models to train" not in ran.err  # nothing is announced that cannot be done
@@ -832,11 +833,11 @@ def test_a_missing_dataset_is_one_sentence(
 
 
 def test_too_little_memory_is_one_sentence(
-    tmp_path: Path, capemix: Capemix, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, research: Capemix, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     import_module("torch")
     monkeypatch.setattr(memory, "free_bytes", lambda: 10**8)
-    ran = capemix("reproduce", "table1", "--device", "cpu", "--out", tmp_path)
+    ran = research("reproduce", "table1", "--device", "cpu", "--out", tmp_path)
     assert ran.code == 2
     assert "memory is too little" in ran.err
     assert "use --quick" in ran.err
@@ -847,7 +848,7 @@ def test_a_gpu_that_fills_up_is_one_sentence(
 ) -> None:
     import torch
 
-    from capemix.experiments import run as running
+    from capemix_research.experiments import run as running
 
     def full(*_: object) -> list[float]:
         raise torch.OutOfMemoryError
@@ -862,7 +863,7 @@ def test_a_gpu_that_fills_up_is_one_sentence(
     ("missing", "words", "extra"),
     [
         ("torch", ("table1", "--quick"), "capemix[torch]"),
-        ("matplotlib", ("report",), "capemix[plot]"),
+        ("matplotlib", ("report",), "capemix-research[plot]"),
     ],
 )
 def test_a_missing_extra_is_named(
@@ -870,7 +871,7 @@ def test_a_missing_extra_is_named(
     words: tuple[str, ...],
     extra: str,
     tmp_path: Path,
-    capemix: Capemix,
+    research: Capemix,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     import sys
@@ -882,11 +883,15 @@ def test_a_missing_extra_is_named(
             raise ModuleNotFoundError(f"No module named {missing!r}", name=missing)
         return load(name, *rest, **more)
 
-    for module in ("capemix.evaluate.many", "capemix.evaluate.cnn", "capemix.report.figures"):
+    for module in (
+        "capemix.evaluate.many",
+        "capemix.evaluate.cnn",
+        "capemix_research.report.figures",
+    ):
         monkeypatch.delitem(sys.modules, module, raising=False)
     monkeypatch.setattr(builtins, "__import__", without)
     write_runs(tmp_path, [])
-    ran = capemix("reproduce", *words, "--out", tmp_path)
+    ran = research("reproduce", *words, "--out", tmp_path)
     assert ran.code == 2
     assert extra in ran.err
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from capemix.data import load_dataset
-from capemix.experiments.splits import SPLITS, split_rows
+from capemix_research.experiments.splits import SPLITS, split_rows
 from conftest import Capemix
 
 
@@ -22,8 +22,8 @@ def test_every_split_deals_each_row_once_and_one_misses_a_class() -> None:
     assert all(part.class_counts().min() > 0 for part in missing[1:])
 
 
-def test_skewed_sites_release_rows_as_useful_as_even_ones(capemix: Capemix) -> None:
-    done = capemix("federate", "splits", "--seeds", "3", "--json")
+def test_skewed_sites_release_rows_as_useful_as_even_ones(research: Capemix) -> None:
+    done = research("federate", "splits", "--seeds", "3", "--json")
     scores = {(one["scheme"], one["split"]): one["accuracies"] for one in done.json["scores"]}
     even = np.mean(scores["cape", "iid"])
     for split in SPLITS:
@@ -33,7 +33,7 @@ def test_skewed_sites_release_rows_as_useful_as_even_ones(capemix: Capemix) -> N
         assert abs(np.mean(found) - even) < 0.03
 
 
-def test_splits_need_two_sites(capemix: Capemix) -> None:
-    done = capemix("federate", "splits", "--sites", "1")
+def test_splits_need_two_sites(research: Capemix) -> None:
+    done = research("federate", "splits", "--sites", "1")
     assert done.code == 2
     assert "--sites and --seeds must be at least 2 and 1" in done.err

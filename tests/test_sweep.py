@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from capemix.errors import InputError
-from capemix.frontier import Point
-from capemix.sweep import PEERS, Curve, asked_by, best, peers_of, table_of
+from capemix_research.frontier import Point
+from capemix_research.sweep import PEERS, Curve, asked_by, best, peers_of, table_of
 from conftest import Capemix
 
 SMALL = (
@@ -20,10 +20,10 @@ SMALL = (
 
 
 def test_every_recipe_is_scored_at_every_budget_and_trials_are_kept(
-    tmp_path: Path, capemix: Capemix
+    tmp_path: Path, research: Capemix
 ) -> None:
     out = tmp_path / "out"
-    ran = capemix(*SMALL, "--out", out, "--json")
+    ran = research(*SMALL, "--out", out, "--json")
     assert ran.code == 0, ran.err
     found = ran.json
     assert [line["recipe"] for line in found["table"]] == ["mixing", "redraw", "moments"]
@@ -33,15 +33,15 @@ def test_every_recipe_is_scored_at_every_budget_and_trials_are_kept(
     trials = (out / "trials.csv").read_text()
     assert len(trials.splitlines()) == 1 + 1 + 3 * 2 * 2
     assert (out / "sweep.png").stat().st_size > 10_000
-    again = capemix(*SMALL, "--out", out, "--json")  # nothing is made twice
+    again = research(*SMALL, "--out", out, "--json")  # nothing is made twice
     assert again.json["table"] == found["table"]
     assert (out / "trials.csv").read_text() == trials
-    shown = capemix(*SMALL, "--out", out)
+    shown = research(*SMALL, "--out", out)
     assert "moments" in shown.out
     assert "±" in shown.out
 
 
-def test_recipes_ask_for_what_they_are(tmp_path: Path, capemix: Capemix) -> None:
+def test_recipes_ask_for_what_they_are(tmp_path: Path, research: Capemix) -> None:
     asked = {"mixture": 4, "samples": 9, "clip": 1.0, "scheme": "cape", "class_sizes": (5, 5)}
     assert asked_by("mixing", asked, 7) == asked
     assert asked_by("redraw", asked, 7) == asked | {"redraw": 7, "tune": True}
@@ -57,7 +57,7 @@ def test_recipes_ask_for_what_they_are(tmp_path: Path, capemix: Capemix) -> None
         (("--redraw", 5), "leave --synthesizer"),
         (("--data", "people.csv"), "outside of any budget"),
     ):
-        ran = capemix(*SMALL, *words, "--out", tmp_path / "no")
+        ran = research(*SMALL, *words, "--out", tmp_path / "no")
         assert ran.code == 2
         assert said in ran.err
 

@@ -25,8 +25,6 @@ from capemix.data import LabeledRows, Table, open_data, partition
 from capemix.data.arrays import cells_of_columns
 from capemix.data.schema import Category, Number
 from capemix.errors import InputError
-from capemix.experiments import peer_marginals, tables
-from capemix.experiments.results import whole_lines
 from capemix.federation import Federation, Scheme
 from capemix.moments import drawn_rows
 from capemix.plan.moments import MomentsPlan, moments_from_json
@@ -36,6 +34,8 @@ from capemix.randomness.source import SeededSource
 from capemix.release import read_release
 from capemix.synthesizers.moments import ClassGaussians
 from capemix.synthesizers.tables import frequencies, map_of, picked
+from capemix_research.experiments import peer_marginals, tables
+from capemix_research.experiments.results import whole_lines
 from conftest import Capemix
 
 Real = npt.NDArray[np.float64]

@@ -13,7 +13,7 @@ from capemix.data import load_dataset
 from capemix.data.registry import dataset_info
 from capemix.prepare.steps import PublicMap
 from capemix.randomness.source import SeededSource
-from capemix.report.style import STYLE
+from capemix_research.report.style import STYLE
 
 EACH = 6
 

@@ -6,7 +6,7 @@ import csv
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Final
@@ -14,9 +14,8 @@ from typing import Final
 from capemix.audit.configurations import AnySetting
 from capemix.audit.looks import LookSetting, score_looks
 from capemix.audit.measure import CONFIDENCE, Measured, audit, measure
-from capemix.audit.power import Pair, would_catch
 from capemix.audit.rounds import RoundSetting, score_rounds
-from capemix.audit.settings import Lost, Setting
+from capemix.audit.settings import Setting
 from capemix.kernels.threads import cores
 from capemix.randomness.source import SeededSource
 
@@ -27,13 +26,13 @@ _ROUNDS: Final = 9
 
 @dataclass(frozen=True)
 class Task:
-    """A setting with the number of its runs: with the canary, and without. ``power``: what such an
-    audit would have caught is worked out, too."""
+    """A setting with the number of its runs: with the canary, and without. ``after`` adds to what
+    was measured of it, in the same process."""
 
     setting: AnySetting
     runs: int
     without: int | None = None
-    power: bool = False
+    after: Callable[[Measured, Setting], Measured] | None = None
 
     @property
     def size(self) -> float:
@@ -66,20 +65,6 @@ def sound_tasks(settings: Sequence[AnySetting], runs: int) -> list[Task]:
         return min(5, sites)
 
     return [Task(setting, max(20, runs // fewer(setting))) for setting in settings]
-
-
-def paper_tasks(settings: Sequence[Setting], runs: int) -> list[Task]:
-    """Most runs where they are cheap: one curator, or one honest site."""
-    found = []
-    for setting in settings:
-        sites = setting.plan.federation.sites
-        if sites == 1 or setting.honest == 1:
-            found.append(Task(setting, runs, max(20, runs // 10), power=True))
-        elif setting.lost != Lost.NO:
-            found.append(Task(setting, max(20, runs // 4), max(20, runs // 10), power=True))
-        else:
-            found.append(Task(setting, max(20, runs // 40), power=True))
-    return found
 
 
 def audit_all(
@@ -128,19 +113,7 @@ def _one(task: Task, seed: int | None, number: int, confidence: float) -> Measur
     if isinstance(setting, RoundSetting):
         return measure(setting, score_rounds(setting, runs, source=source), confidence=confidence)
     found = audit(setting, runs, without=task.without, source=source, confidence=confidence)
-    return with_power(found, setting) if task.power else found
-
-
-def with_power(found: Measured, setting: Setting) -> Measured:
-    """The same, with what holds for the two worlds and what would have been caught."""
-    pair = Pair.of(setting)
-    if pair is None:
-        return found
-    claimed, delta = setting.epsilon, setting.delta
-    caught = would_catch(pair, found.runs, claimed, delta, found.confidence)
-    return replace(
-        found, exact=pair.epsilon(delta), caught=None if caught is None else caught.epsilon
-    )
+    return found if task.after is None else task.after(found, setting)
 
 
 def write_table(measured: Sequence[Measured], path: Path) -> None:

@@ -3,21 +3,31 @@
 from __future__ import annotations
 
 import sys
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from typer import Typer
 
 
 def main() -> None:
     """Run a command; what the user can mend is one sentence and exit code 2."""
     from capemix.cli.commands import app
+
+    run_app(app, "capemix")
+
+
+def run_app(app: Typer, name: str) -> None:
+    """Run the command line of a program called ``name``."""
     from capemix.errors import CapemixError
 
     try:
-        app(prog_name="capemix")
+        app(prog_name=name)
     except CapemixError as error:
-        print(f"capemix: {error}", file=sys.stderr)
+        print(f"{name}: {error}", file=sys.stderr)
         sys.exit(2)
     except MemoryError:
         print(
-            "capemix: the machine has too little memory for this; lower --samples.",
+            f"{name}: the machine has too little memory for this; lower --samples.",
             file=sys.stderr,
         )
         sys.exit(2)

@@ -12,6 +12,7 @@ from capemix.errors import InputError
 from capemix.private import PRIVATE
 
 if TYPE_CHECKING:
+    from capemix.audit.many import Task
     from capemix.audit.measure import Measured
     from capemix.audit.membership import Attack
     from capemix.data.rows import LabeledRows
@@ -19,39 +20,63 @@ if TYPE_CHECKING:
 ALONE = "It bounds these attacks alone; others may do better."
 
 
+Out = Annotated[Path, typer.Option(help="Folder for what is found: absent or empty.")]
+Quick = Annotated[
+    bool, typer.Option("--quick", help="A tenth of the runs: minutes, weaker bounds.")
+]
+Configurations = Annotated[
+    int | None,
+    typer.Option(help="How many of the settings [default: all].", show_default=False),
+]
+Runs = Annotated[
+    int | None,
+    typer.Option(
+        help="Runs of one curator with the canary; fewer with several sites [default: 20000].",
+        show_default=False,
+    ),
+]
+Confidence = Annotated[float, typer.Option(help="Of every bound.")]
+Workers = Annotated[
+    int | None, typer.Option(help="Processes [default: all cores].", show_default=False)
+]
+TestSeed = Annotated[
+    int | None,
+    typer.Option(help="Repeatable randomness [default: the system's].", show_default=False),
+]
+
+
 def audit(
-    out: Annotated[Path, typer.Option(help="Folder for the table and the plot: absent or empty.")],
-    quick: Annotated[
-        bool, typer.Option("--quick", help="A tenth of the runs: minutes, weaker bounds.")
-    ] = False,
-    configurations: Annotated[
-        int | None,
-        typer.Option(help="How many of the settings [default: all].", show_default=False),
-    ] = None,
-    paper: Annotated[
-        bool, typer.Option("--paper", help="The paper's own accounting instead.")
-    ] = False,
-    runs: Annotated[
-        int | None,
-        typer.Option(
-            help="Runs of one curator with the canary; fewer with several sites [default: 20000].",
-            show_default=False,
-        ),
-    ] = None,
-    confidence: Annotated[float, typer.Option(help="Of every bound.")] = 0.999,
-    workers: Annotated[
-        int | None, typer.Option(help="Processes [default: all cores].", show_default=False)
-    ] = None,
-    test_seed: Annotated[
-        int | None,
-        typer.Option(help="Repeatable randomness [default: the system's].", show_default=False),
-    ] = None,
+    out: Out,
+    quick: Quick = False,
+    configurations: Configurations = None,
+    paper: Annotated[bool, typer.Option("--paper", hidden=True)] = False,
+    runs: Runs = None,
+    confidence: Confidence = 0.999,
+    workers: Workers = None,
+    test_seed: TestSeed = None,
     json: opt.Json = False,
 ) -> None:
     """Lower bounds on epsilon from canaries in real runs, beside what is claimed."""
-    from capemix.audit.configurations import SETTINGS, paper_settings, sound_settings
-    from capemix.audit.many import audit_all, paper_tasks, sound_tasks, write_table
-    from capemix.cli.show import print_json
+    from capemix.audit.configurations import sound_settings
+    from capemix.audit.many import sound_tasks
+    from capemix.cli.moved import moved
+
+    if paper:
+        raise moved("audit --paper")
+    folder, many = checked(out, quick, configurations, runs, confidence)
+    tasks = sound_tasks(sound_settings(configurations), many)
+    found = run_tasks(
+        tasks, folder, seed=test_seed, workers=workers, confidence=confidence, quiet=json
+    )
+    if print_found(found, folder, as_json=json):
+        raise typer.Exit(1)
+
+
+def checked(
+    out: Path, quick: bool, configurations: int | None, runs: int | None, confidence: float
+) -> tuple[Path, int]:
+    """The folder to write to, and the number of runs; what cannot be is refused."""
+    from capemix.audit.configurations import SETTINGS
     from capemix.release import check_output
 
     if configurations is not None and not 1 <= configurations <= SETTINGS:
@@ -68,30 +93,42 @@ def audit(
     many = runs or (2_000 if quick else 20_000)
     if many < 20:
         raise InputError("--runs", "must be at least 20", value=many, fix="make thousands")
-    folder = check_output(out)
-    if paper:
-        tasks = paper_tasks(paper_settings(), many)
-    else:
-        tasks = sound_tasks(sound_settings(configurations), many)
+    return check_output(out), many
+
+
+def run_tasks(
+    tasks: list[Task],
+    folder: Path,
+    *,
+    seed: int | None,
+    workers: int | None,
+    confidence: float,
+    quiet: bool,
+) -> list[Measured]:
+    """What is found of each task, with a line as each is done; ``audit.csv`` holds it all."""
+    from capemix.audit.many import audit_all, write_table
 
     def tell(measured: Measured, left: float) -> None:
-        if not json:
+        if not quiet:
             typer.echo(f"{_line(measured)}  [about {_time(left)} left]", err=True)
 
-    found = audit_all(tasks, seed=test_seed, workers=workers, confidence=confidence, progress=tell)
+    found = audit_all(tasks, seed=seed, workers=workers, confidence=confidence, progress=tell)
     folder.mkdir(parents=True, exist_ok=True)
     write_table(found, folder / "audit.csv")
-    drawn = _plot(folder)
-    above = [one for one in found if one.violated or one.epsilon_ratio > one.claimed]
-    if json:
-        print_json({"settings": [one.as_row() for one in found], "above": len(above)})
+    return found
+
+
+def print_found(found: list[Measured], folder: Path, *, as_json: bool) -> int:
+    """Show what was found; returns how many claims are exceeded."""
+    from capemix.cli.show import print_json
+
+    above = sum(one.violated or one.epsilon_ratio > one.claimed for one in found)
+    if as_json:
+        print_json({"settings": [one.as_row() for one in found], "above": above})
     else:
         typer.echo("\n".join(_line(one) for one in found))
-        typer.echo(f"{len(above)} of {len(found)} claims exceeded; written to {folder}")
-        if not drawn:
-            typer.echo("no plot: pip install 'capemix[plot]'", err=True)
-    if above and not paper:
-        raise typer.Exit(1)
+        typer.echo(f"{above} of {len(found)} claims exceeded; written to {folder}")
+    return above
 
 
 def _line(one: Measured) -> str:
@@ -104,15 +141,6 @@ def _line(one: Measured) -> str:
 
 def _time(seconds: float) -> str:
     return f"{seconds:.0f} s" if seconds < 100 else f"{seconds / 60:.0f} min"
-
-
-def _plot(folder: Path) -> bool:
-    try:
-        from capemix.report.audit import draw
-    except ModuleNotFoundError:
-        return False
-    draw(folder / "audit.csv", folder / "audit.png")
-    return True
 
 
 def attack(

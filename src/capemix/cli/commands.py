@@ -11,14 +11,10 @@ import typer
 from capemix.cli import options as opt
 from capemix.cli.audit import attack, audit
 from capemix.cli.federate import federate
-from capemix.cli.frontier import frontier
 from capemix.cli.ledger import ledger
-from capemix.cli.measure import measure
-from capemix.cli.reproduce import reproduce
+from capemix.cli.moved import add_moved
 from capemix.cli.schema import schema
 from capemix.cli.site import keygen, site
-from capemix.cli.splits import splits
-from capemix.cli.sweep import sweep
 from capemix.errors import InputError
 
 if TYPE_CHECKING:
@@ -37,18 +33,15 @@ app = typer.Typer(
     help="Differentially private synthetic data from sites that may not pool their rows.",
 )
 
-federate.command()(measure)
-federate.command()(splits)
-app.command()(frontier)
-app.command()(sweep)
 app.command()(audit)
 app.command()(attack)
 app.command()(keygen)
-app.command()(reproduce)
 app.add_typer(schema, name="schema")
 app.add_typer(site, name="site")
 app.add_typer(federate, name="federate")
 app.add_typer(ledger, name="ledger")
+add_moved(app, "reproduce", "sweep", "frontier")
+add_moved(federate, "measure", "splits", before="federate ")
 
 
 @app.callback(invoke_without_command=True)

@@ -1,0 +1,5 @@
+"""``python -m capemix_research`` is ``capemix-research``."""
+
+from capemix_research.cli import main
+
+main()
