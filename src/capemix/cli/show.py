@@ -13,6 +13,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
+from capemix.accounting.mint import CONFIRMED_DRAFT, NOT_DECLARED
 from capemix.evaluate import Comparison, Score
 from capemix.federation import Scheme
 from capemix.guarantee import Status
@@ -90,12 +91,16 @@ def print_release(release: Release, folder: Path) -> None:
     adversary = guarantee.adversary
     epsilon = "infinite" if guarantee.epsilon is None else f"{guarantee.epsilon:.4g}"
     table = Table(show_header=False, box=None, pad_edge=False)
+    read = guarantee.status is Status.FROM_ROWS
     table.add_row(
-        "guarantee",
+        "it would be" if read else "guarantee",
         f"epsilon {epsilon}, delta {guarantee.delta:.3g}, {guarantee.relation}"
         f" ({guarantee.accountant} accountant)",
     )
     table.add_row("status", str(guarantee.status))
+    for said in guarantee.assumptions:
+        if said == CONFIRMED_DRAFT or said.endswith(NOT_DECLARED.format("")):
+            table.add_row("", said)
     if guarantee.epsilon_pld is not None:
         table.add_row("", f"PLD reference {guarantee.epsilon_pld:.4g} (continuous Gaussian)")
     for name, cost in guarantee.views.items():
