@@ -21,7 +21,7 @@ import warnings
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta, timezone
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -29,6 +29,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from capemix import agent as agent_module
@@ -37,7 +39,16 @@ from capemix.agent import Agent, Holdings, ask, load_identity, new_identity
 from capemix.api import Synthesizer, release_of, synthesize
 from capemix.cli import main
 from capemix.cli import site as site_module
-from capemix.data import READERS, Cells, LabeledRows, Table, UnlistedRows, partition, readers
+from capemix.data import (
+    READERS,
+    Cells,
+    LabeledRows,
+    Table,
+    UnlistedRows,
+    open_cells,
+    partition,
+    readers,
+)
 from capemix.data import cells as cells_module
 from capemix.data.arrays import cells_of_arrays, cells_of_columns
 from capemix.data.cells import spelled, words_of
@@ -727,7 +738,7 @@ def test_quotes_after_which_nobody_can_tell_where_a_record_ends_are_refused(
         "--no-ledger", "--out", tmp_path / "out",
     )  # fmt: skip
     assert ran.code == 2
-    assert "has a quote that is left open, or that stands inside a cell" in ran.err
+    assert "has a quote that is left open, or that stands inside a cell, or a backslash" in ran.err
     assert "(got line 22)" in ran.err or "(got line 24)" in ran.err
     assert not (tmp_path / "out").exists()
 
@@ -898,3 +909,26 @@ def test_what_numpy_makes_of_labels_leaves_the_words_of_the_others(labels: Any, 
 
     more = counts([*labels * 50, odd]) - counts(labels * 50)
     assert sum(more.values()) == 1
+
+
+@pytest.mark.parametrize("year", [1, 9999])
+def test_a_moment_at_an_end_of_the_calendar_stays_what_it_is(tmp_path: Path, year: int) -> None:
+    """A Parquet column has one zone, that of its first value; the others are still moments."""
+    end = datetime(1, 1, 1, tzinfo=UTC) if year == 1 else datetime(9999, 12, 31, 23, tzinfo=UTC)
+    east, west = (timezone(timedelta(hours=hours)) for hours in (10, -10))
+    for zone in (UTC, east, west):
+        first = datetime(2020, 1, 1, tzinfo=zone)
+        column = pa.array([int(m.timestamp()) for m in (first, end, end)], pa.timestamp("s", "UTC"))
+        shown = column.cast(pa.timestamp("s", f"{zone}".removeprefix("UTC") or "UTC"))
+        pq.write_table(pa.table({"a": [1, 2, 3], "y": shown}), tmp_path / "rows.parquet")
+        words = open_cells(tmp_path / "rows.parquet", "y").words("y")
+        assert len(words.distinct) == 2
+        assert (words.positions >= 0).all()
+        assert words.distinct[1].endswith("+00:00")
+
+
+def test_a_time_beyond_the_day_is_its_own_cells(tmp_path: Path) -> None:
+    times = pa.array([0, 1, 86_400 * 10**6], pa.time64("us"))
+    pq.write_table(pa.table({"a": [1, 2, 3], "y": times}), tmp_path / "rows.parquet")
+    words = open_cells(tmp_path / "rows.parquet", "y").words("y")
+    assert [words.distinct[at] for at in words.positions[:2]] == ["00:00:00", "00:00:00.000001"]

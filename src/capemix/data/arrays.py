@@ -54,6 +54,8 @@ def cells_of_columns(columns: Any, names: Sequence[str], label: str, y: npt.Arra
 def _array(cells: Any) -> npt.NDArray[Any]:
     """What is no array of numbers yet becomes one without a common type, so that a cell stays what
     it is."""
+    if isinstance(cells, np.ma.MaskedArray):
+        return np.asarray(np.ma.filled(cells.astype(object), None))
     if hasattr(cells, "__array__"):
         found = np.asarray(cells)
         if isinstance(cells, np.ndarray) or found.dtype.kind in "buif":

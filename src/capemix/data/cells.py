@@ -319,11 +319,15 @@ def _arrow_numbers(column: Any) -> Real:
 
 
 def _plain(column: Any) -> Any:
-    """Without dictionaries, and with one type for text and one for bytes."""
+    """Without dictionaries, with one type for text and one for bytes, and moments in one zone."""
     import pyarrow as pa
 
+    if isinstance(column, pa.ExtensionArray):
+        column = column.storage
     if pa.types.is_dictionary(column.type):
         column = column.dictionary_decode()
+    if pa.types.is_timestamp(column.type) and column.type.tz is not None:
+        return column.cast(pa.timestamp(column.type.unit, "UTC"))
     for is_kind, kind in (
         (pa.types.is_string, pa.large_string()),
         (pa.types.is_binary, pa.large_binary()),

@@ -44,7 +44,7 @@ _PIECE: Final = 1 << 26
 MAX_LINE: Final = 1 << 24
 """Bytes; a longer record has no value."""
 
-_CAREFUL: Final = re.compile(rb'["\r]')
+_CAREFUL: Final = re.compile(rb'["\r]|\\\n')
 
 
 _CELL: Final = rb'(?:"[^"]*+(?:""[^"]*+)*+"|[^",\n]*+)'
@@ -204,11 +204,11 @@ def _set_apart(field: str, body: bytes, columns: int) -> tuple[bytes, list[list[
         plain.append(body[at:start])
         # However long the record is, and however many cells it has: no line of it is another.
         record = _RECORD.match(body, start)
-        if record is None:
+        if record is None or record[0].endswith(b"\\"):
             raise InputError(
                 field,
-                "has a quote that is left open, or that stands inside a cell: then nobody can tell"
-                " where a record ends",
+                "has a quote that is left open, or that stands inside a cell, or a backslash at the"
+                " end of a line: then nobody can tell where a record ends",
                 value="line " + str(body.count(b"\n", 0, start) + 2),
                 fix="write it with a CSV writer that doubles quotes (RFC 4180), or as Parquet",
             )
@@ -328,7 +328,9 @@ def _undictionaried(field: str, column: Any) -> Any:
             _check_memory(field, sum(lengths))
     text = _is_text(kind)
     found = _one(column.cast(pa.large_binary() if text else kind))
-    found.validate(full=True)
+    # Of plain numbers and times every bit pattern is safe, and one that means nothing is its own.
+    plain = pa.types.is_primitive(kind) or pa.types.is_decimal(kind)
+    found.validate(full=not plain)
     if not text:
         return found
     try:
