@@ -52,7 +52,7 @@ from capemix.data import (
 from capemix.data import cells as cells_module
 from capemix.data.arrays import cells_of_arrays, cells_of_columns
 from capemix.data.cells import spelled, words_of
-from capemix.data.rows import pixel_names
+from capemix.data.rows import pixel_names, read_from_rows_of
 from capemix.engines.flower.files import plan_text
 from capemix.errors import InputError
 from capemix.guarantee import Status
@@ -277,13 +277,19 @@ FITTED: dict[str, tuple[dict[str, Callable[[list[Any]], Any]], dict[str, Any]]] 
     "mixing, not listed": (SHAPES, MIXING),
     "moments, listed": (SHAPES, {"method": "moments", "classes": [0, 1]}),
     "moments, by a schema": (TABLES, {"method": "moments", "schema": Table.from_json(SCHEMA)}),
+    "mixing of all classes": (SHAPES, MIXING | {"method": "dp-mix", "classes": [0, 1]}),
     "one by one": (SHAPES, {"method": "local-perturbation", "classes": [0, 1]}),
+    "one by one, projected": (
+        SHAPES,
+        {"method": "random-projection", "classes": [0, 1], "projection": 1},
+    ),
 }
 
 
-def test_every_way_to_give_python_rows_is_covered() -> None:
-    known = {"mixing", "moments", "moments+teacher", "dp-mix", "local-perturbation"}
-    assert known | {"random-projection"} == set(SynthesizerName)
+def test_every_method_of_rows_in_memory_is_held_to_the_property() -> None:
+    """A teacher is for images, which arrays of rows by columns are not."""
+    methods = {asked.get("method", "mixing") for _, asked in FITTED.values()}
+    assert methods == set(SynthesizerName) - {SynthesizerName.MOMENTS_TEACHER}
 
 
 @pytest.mark.parametrize("way", FITTED)
@@ -291,7 +297,7 @@ def test_any_record_in_memory_changes_only_its_own_part(tmp_path: Path, way: str
     shapes, asked = FITTED[way]
     odds = odd_records() if way == "mixing, with a range" else everywhere() * 2
     for turn, shape in enumerate(shapes.values()):
-        instead = ORDINARY if way == "one by one" else None
+        instead = ORDINARY if way.startswith("one by one") else None
         without = fitted(tmp_path / "out", shape, instead, None, **asked)
         for odd in odds[turn::3]:
             compare(without, fitted(tmp_path / "out", shape, odd, without, **asked))
@@ -753,25 +759,31 @@ def test_a_cell_that_is_read_as_further_records_is_found(
         curator.check(".csv", LISTED, odd)
 
 
-def fixed_size(sites: Sequence[LabeledRows]) -> Status:
+def fixed_size(sites: Sequence[LabeledRows], **counted: Any) -> Status:
     plan = make_plan(
         width=2, class_sizes=(4, 4), samples=4, mixture=2, selection="fixed-size",
         relation="replace-one", scheme="conventional", sites=len(sites),
         normalise=PublicMap.of_range(-4, 4), classes=(0, 1),
     ).calibrate(8.0)  # fmt: skip
-    return synthesize(plan, sites).guarantee.status
+    return synthesize(plan, sites, **counted).guarantee.status
 
 
 def test_sites_that_are_dealt_here_promise_nothing_of_fixed_draws(
-    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """One record that no longer fits would deal all others anew, and a fixed number is drawn from
     each site's rows."""
     whole = plain_rows("mixing")
     dealt = partition(whole, 2, "iid", seed=0)
     assert fixed_size(dealt) is Status.FROM_ROWS
+    ledger = Ledger.open(tmp_path / "ledger.db")
+    ledger.lineage("rows").set_limit(Limit(99.0, 1e-5, Relation.REPLACE_ONE))
+    with pytest.raises(InputError, match="which site has which record was read from the rows"):
+        fixed_size(dealt, ledger=ledger, lineage="rows")
     assert fixed_size([whole, whole]) is Status.GUARANTEE  # as they lie at their sites
-    monkeypatch.setattr("capemix.engines.local._dealt", lambda *_: ())
+    monkeypatch.setattr(
+        "capemix.engines.local.read_from_rows", lambda _plan, sites: read_from_rows_of(sites)
+    )
     assert fixed_size(dealt) is Status.GUARANTEE  # the wrong law
 
 
@@ -815,7 +827,7 @@ def test_a_draft_that_passes_for_declared_is_found(
 def test_a_class_list_read_from_rows_that_passes_for_declared_is_found(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("capemix.engines.local.read_from_rows_of", lambda _sites: ())
+    monkeypatch.setattr("capemix.engines.local.read_from_rows", lambda *_: ())
     with pytest.raises(AssertionError):
         check_as_they_come()
 

@@ -16,7 +16,7 @@ from capemix.baselines import release_records
 from capemix.data.arrays import cells_of_arrays, cells_of_columns
 from capemix.data.rows import LabeledRows, UnlistedRows, check_classes, read_from_rows_of
 from capemix.data.schema import Table
-from capemix.engines.local import run_local, sums_local
+from capemix.engines.local import read_from_rows, run_local, sums_local
 from capemix.errors import EpsilonError, InputError
 from capemix.federation import Scheme
 from capemix.kernels.memory import require_memory
@@ -65,7 +65,8 @@ def synthesize(
     """
     sites = [rows] if isinstance(rows, LabeledRows) else list(rows)
     budget = budget_of(ledger, lineage, source)
-    check_countable(budget, read_from_rows_of(sites))
+    read = read_from_rows_of(sites) if isinstance(plan, RecordPlan) else read_from_rows(plan, sites)
+    check_countable(budget, read)
 
     def charge() -> None:
         if budget is not None:

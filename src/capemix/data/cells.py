@@ -2,7 +2,7 @@
 
 Every rule here looks at one cell. What the other cells of a column are, which type the column has
 in its file, and how many records there are change nothing: 1, 1.0, "1", " 1 " and "1.00" are one
-value, and so are true, True and "TRUE". A file's writer may turn a whole column from integers to
+value, and so are 1, true and "TRUE". A file's writer may turn a whole column from integers to
 floats or to text because of one record; the values of the others stay what they are.
 """
 
@@ -29,10 +29,8 @@ LARGEST_WHOLE: Final = (1 << 53) - 1
 """Whole numbers up to here fit every kind of file: each is a double, and no other one rounds to
 it. A larger one is no word, since a file's writer may round it."""
 
-MISSING_WORDS: Final = frozenset(
-    ("", "NA", "N/A", "n/a", "NaN", "nan", "NaT", "<NA>", "null", "NULL", "None", "?")
-)
-"""What tables write where they have no value. A list of categories may declare one of them."""
+MISSING_WORDS: Final = frozenset(("NA", "N/A", "n/a", "null", "NULL", "None", "?"))
+"""Words that tables write where they have no value. A list of categories may declare one."""
 
 _NUMBER: Final = r"^[+-]?([0-9]+(\.[0-9]*)?|\.[0-9]+)([eE][+-]?[0-9]+)?$"
 _MOMENT: Final = re.compile(

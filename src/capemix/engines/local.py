@@ -80,10 +80,12 @@ def sum_local(
     return coordinator.release_sums(divisor=plan.mixing.divisor, threads=threads)
 
 
-def _dealt(plan: Plan, sites: Sequence[LabeledRows]) -> tuple[str, ...]:
-    """Rows that were dealt out here, where it matters who shares a site with whom."""
+def read_from_rows(plan: Plan, sites: Sequence[LabeledRows]) -> tuple[str, ...]:
+    """The public facts that were read from the sites' rows: among them who is at which site, where
+    rows were dealt out here and it matters who shares a site with whom."""
     fixed = plan.mixing.selection is Selection.FIXED
-    return (DEALING,) if fixed and any(rows.dealt for rows in sites) else ()
+    dealt = (DEALING,) if fixed and any(rows.dealt for rows in sites) else ()
+    return read_from_rows_of(sites) + dealt
 
 
 def sums_local(sites: Sequence[LabeledRows], source: Source) -> SumOf:
@@ -115,7 +117,7 @@ def run_local(
             seeded=isinstance(source, SeededSource),
             one_process=True,
             reference=reference,
-            read_from_rows=read_from_rows_of(sites) + _dealt(plan, sites),
+            read_from_rows=read_from_rows(plan, sites),
         ),
         schema_of=sites[0],
     )
