@@ -2,8 +2,9 @@
 
 A document is a frozen dataclass; msgspec turns it into JSON and back, strictly: a value of another
 type, a part that is not known, a key that stands twice or a number that is not finite is refused.
-Where a field may hold one of several kinds (a method, a statistic, a map of columns), each of them
-has a field ``kind`` with its name, and the base class of all is declared with `family`.
+Where a field may hold one of several kinds (a method, a statistic, a column), they have a base class
+that is declared with `family`, and each has a field (``kind``, say) whose type is a `Literal` of its
+name. Parts that have a default may be left out.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ import base64
 import json
 import math
 from collections.abc import Callable, Iterable
-from typing import Any, Final, NoReturn, TypeVar, cast
+from typing import Any, Final, NoReturn, TypeVar, get_args, get_type_hints
 
 import msgspec
 import numpy as np
@@ -25,17 +26,18 @@ T = TypeVar("T")
 _MOST_NUMBERS: Final = 1 << 24
 """In an array that a message brings: more would be a slip, or meant ill."""
 
-_FAMILIES: dict[type, Callable[[], Iterable[type]]] = {}
+_FAMILIES: dict[type, tuple[str, Callable[[], Iterable[type]]]] = {}
 
 
-def family(base: type, members: Callable[[], Iterable[type]]) -> None:
-    """Declare that a field of type ``base`` holds one of ``members``, told apart by ``kind``."""
-    _FAMILIES[base] = members
+def family(base: type, members: Callable[[], Iterable[type]], tag: str = "kind") -> None:
+    """Declare that a field of type ``base`` holds one of ``members``, told apart by the field
+    ``tag``."""
+    _FAMILIES[base] = tag, members
 
 
-def kind_of(cls: type) -> str:
-    """The name that a member of a family has in its documents."""
-    return str(cls.__dataclass_fields__["kind"].default)  # type: ignore[attr-defined]
+def names_of(member: type, tag: str = "kind") -> tuple[str, ...]:
+    """What a member of a family may be called in a document."""
+    return get_args(get_type_hints(member)[tag])
 
 
 def as_json(value: Any) -> Any:
@@ -44,13 +46,14 @@ def as_json(value: Any) -> Any:
 
 
 def from_json(cls: type[T], found: Any, *, name: str) -> T:
-    """The document that `as_json` wrote. What does not come back the same is refused.
+    """The document that `as_json` wrote, or a person. A part that does not come back the same is
+    refused.
 
     ``name`` is what the error calls the document.
     """
     try:
         made = msgspec.convert(found, cls, dec_hook=_decoded)
-        same = as_json(made) == found
+        same = _holds(as_json(made), found)
     except InputError:
         raise
     except msgspec.ValidationError as error:
@@ -65,7 +68,20 @@ def from_json(cls: type[T], found: Any, *, name: str) -> T:
             "has a part that is not known, lacks one, or has one of a wrong kind",
             fix="correct it, or write it again",
         )
-    return cast(T, made)
+    return made
+
+
+def _holds(made: Any, found: Any) -> bool:
+    """Whether everything that was found has been read."""
+    if isinstance(made, dict) and isinstance(found, dict):
+        return all(key in made and _holds(made[key], found[key]) for key in found)
+    if isinstance(made, list) and isinstance(found, list):
+        return len(made) == len(found) and all(map(_holds, made, found))
+    return (
+        type(made) is type(found)
+        and bool(made == found)
+        or (type(made) is float and type(found) is int and made == found)
+    )
 
 
 def parse(text: str, *, name: str) -> Any:
@@ -107,11 +123,14 @@ def _encoded(value: Any) -> Any:
 
 def _decoded(cls: type, found: Any) -> Any:
     if cls in _FAMILIES:
-        kind = found.get("kind") if isinstance(found, dict) else None
-        for member in _FAMILIES[cls]():
-            if kind_of(member) == kind:
+        tag, members = _FAMILIES[cls]
+        kind = found.get(tag) if isinstance(found, dict) else None
+        for member in members():
+            if kind in names_of(member, tag):
                 return msgspec.convert(found, member, dec_hook=_decoded)
-        raise ValueError(f"an unknown kind of {cls.__name__}: {kind}")
+        raise InputError(
+            cls.__name__.lower(), f"has an unknown {tag}", value=kind, fix="correct its name"
+        )
     if cls is np.ndarray:
         return _array(found)
     if hasattr(cls, "from_json"):
