@@ -27,8 +27,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from capemix.pipeline import Prepared
-from capemix.prepare.moments import SummedRows
+from capemix.sums.share import Prepared
+from capemix.statistics.moments import SummedRows
 from capemix.synthesizers.names import SynthesizerName
 
 Record = dict[str, Any]

@@ -13,7 +13,7 @@ from capemix.data.schema import Category, Number
 from capemix.federation import Federation, MaskKind
 from capemix.guarantee import Status
 from capemix.looks import plan_looks
-from capemix.prepare.steps import Coverage
+from capemix.sums.steps import Coverage
 from capemix.queries import Relation
 from capemix.randomness.source import SeededSource, SystemSource
 from capemix.release import Release

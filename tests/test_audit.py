@@ -40,14 +40,14 @@ from capemix.audit.settings import Lost, Setting, View
 from capemix.audit.views import Observer
 from capemix.data import LabeledRows
 from capemix.errors import InputError
-from capemix.mix.select import select
-from capemix.pipeline import SourceDraws
+from capemix.sums.select import select
+from capemix.sums.share import SourceDraws
 from capemix.plan import NoiseLaw, Plan, make_plan
 from capemix.plan.moments import make_moments_plan
 from capemix.plan.rounds import Rounds
 from capemix.plan.shares import SPREAD
-from capemix.prepare import rows as prepare_rows_module
-from capemix.prepare.steps import SiteZScore
+from capemix.statistics import rows as prepare_rows_module
+from capemix.sums.steps import SiteZScore
 from capemix.queries import Participation
 from capemix.randomness.source import ByteStream, SeededSource, derive_key
 from capemix.randomness.tables import rounded_gaussian

@@ -41,7 +41,7 @@ from capemix.data import LabeledRows
 from capemix.errors import EpsilonError
 from capemix.evaluate import train_and_test
 from capemix.guarantee import Status
-from capemix.pipeline import prepare_site
+from capemix.sums.share import prepare_site
 from capemix.plan import Plan, Projection, RecordPlan, make_record_plan, plan_from_json
 from capemix.queries import Relation
 from capemix.randomness.source import SeededSource, Source

@@ -18,13 +18,13 @@ from capemix.data import LabeledRows
 from capemix.engines.flower.local import _permissive
 from capemix.errors import InputError
 from capemix.ledger import Account, Ledger
-from capemix.pipeline import SourceDraws, prepare_records, share_bytes, site_share
+from capemix.sums.share import SourceDraws, prepare_records, share_bytes, site_share
 from capemix.plan import MomentsPlan, Plan, make_moments_plan, make_plan
 from capemix.plan.images import Images
 from capemix.plan.shares import SIZES
-from capemix.prepare.frame import Frame
-from capemix.prepare.moments import Moments, Spreads
-from capemix.prepare.steps import PublicMap
+from capemix.statistics.projection import Projection
+from capemix.statistics.moments import Moments, Spreads
+from capemix.sums.steps import PublicMap
 from capemix.protocol.coordinator import Run
 from capemix.protocol.demands import Demands, demands_of
 from capemix.protocol.part import Part
@@ -175,7 +175,7 @@ def test_rounds_are_judged_all_together() -> None:
     first = whole.chosen_rounds().plan(
         SIZES,
         classes=whole.classes,
-        contribution=Moments(Frame(whole.normalise, 3, 2), 1.0, (1.0, 0.0)),
+        contribution=Moments(Projection(whole.normalise, 3, 2), 1.0, (1.0, 0.0)),
     )
     part = Part(bytes(16), whole, SIZES)
     for work, fits in ((asked.work, True), (asked.work - 1, False)):
@@ -230,7 +230,7 @@ def peak(plan: Plan, features: Any, labels: Any) -> int:
 @pytest.mark.parametrize("count", [1, 3000])
 def test_no_more_memory_is_taken_than_a_plan_is_said_to(count: int) -> None:
     rng = np.random.default_rng(3)
-    frame = Frame(PublicMap.of_range(0, 255), 60, 2, basis=rng.normal(size=(60, 60)))
+    frame = Projection(PublicMap.of_range(0, 255), 60, 2, basis=rng.normal(size=(60, 60)))
     asked = Spreads(frame, 1.0)
     by_number = make_plan(
         width=1, class_sizes=(900,), samples=3 << 20, mixture=3, scheme="cape", sites=SITES

@@ -12,21 +12,21 @@ import pytest
 
 from capemix import pipeline
 from capemix.errors import InputError
-from capemix.pipeline import Prepared, prepare_records, prepare_site
+from capemix.sums.share import Prepared, prepare_records, prepare_site
 from capemix.plan import Plan, make_plan
-from capemix.prepare import frame as frame_module
-from capemix.prepare.frame import Frame
-from capemix.prepare.head import Head
-from capemix.prepare.moments import (
+from capemix.statistics import frame as frame_module
+from capemix.statistics.projection import Projection
+from capemix.statistics.head import Head
+from capemix.statistics.moments import (
     Contribution,
     Moments,
     NormHistogram,
     Spreads,
     SummedRows,
-    sum_contributions,
+    sum_projected,
 )
-from capemix.prepare.scattering import channels, features_of
-from capemix.prepare.steps import ColumnMap, PublicMap
+from capemix.statistics.scattering import channels, features_of
+from capemix.sums.steps import ColumnMap, PublicMap
 
 Array = npt.NDArray[Any]
 
@@ -62,10 +62,10 @@ def mixing(**changed: Any) -> Plan:
     return make_plan(**{**asked, "classes": CLASSES, "scheme": "cape", "sites": 4, **changed})
 
 
-def a_frame(*, upright: bool = False, points: bool = False, how: Any = RANGE) -> Frame:
+def a_frame(*, upright: bool = False, points: bool = False, how: Any = RANGE) -> Projection:
     rng = np.random.default_rng(1)
     seen = WIDTH + upright
-    return Frame(
+    return Projection(
         how,
         WIDTH,
         2,
@@ -81,7 +81,7 @@ def a_frame(*, upright: bool = False, points: bool = False, how: Any = RANGE) ->
 def a_head(*, upright: bool) -> Head:
     rng = np.random.default_rng(2)
     shape = (SIDE, SIDE)
-    frame = Frame(
+    frame = Projection(
         RANGE,
         WIDTH,
         2,
@@ -107,7 +107,7 @@ METHODS: dict[str, Callable[[], Plan]] = {
     "means, overflowing": lambda: summing(Moments(a_frame(how=UNBOUNDED), 2.0, (0.0, 1.0))),
     "means, columns": lambda: summing(Moments(a_frame(how=COLUMNS), 2.0, (0.0, 1.0))),
     "means by point": lambda: summing(Moments(a_frame(points=True), 2.0, (1.0, 1.0))),
-    "means, as they are": lambda: summing(Moments(Frame(PublicMap(), WIDTH, 2), 9.0, (0.0, 1.0))),
+    "means, as they are": lambda: summing(Moments(Projection(PublicMap(), WIDTH, 2), 9.0, (0.0, 1.0))),
     "spreads": lambda: summing(Spreads(a_frame(), 2.0)),
     "spreads by point": lambda: summing(Spreads(a_frame(points=True), 2.0)),
     "one spread": lambda: summing(Spreads(a_frame(), 2.0, apart=False)),
@@ -213,7 +213,7 @@ def stumbling(monkeypatch: pytest.MonkeyPatch) -> None:
 
         return prepare
 
-    for name in ("prepare_rows", "sum_contributions"):
+    for name in ("prepare_rows", "sum_projected"):
         monkeypatch.setattr(pipeline, name, on_poison(getattr(pipeline, name)))
 
 
@@ -286,13 +286,13 @@ def test_what_is_not_kept_of_records_is_made_anew_to_the_same_bits(
 
 
 def test_memory_for_moments_does_not_grow_with_the_records(monkeypatch: pytest.MonkeyPatch) -> None:
-    frame = Frame(RANGE, WIDTH, 1, basis=np.eye(WIDTH))
+    frame = Projection(RANGE, WIDTH, 1, basis=np.eye(WIDTH))
     asked = Moments(frame, 2.0, (0.0, 1.0))
 
     def peak(count: int) -> int:
         rows, labels = np.full((count, WIDTH), 9.0), np.zeros(count, dtype=np.int64)
         tracemalloc.start()
-        sum_contributions(rows, labels, asked, lattice_norm_bound=100)
+        sum_projected(rows, labels, asked, lattice_norm_bound=100)
         found = tracemalloc.get_traced_memory()[1]
         tracemalloc.stop()
         return found

@@ -21,10 +21,10 @@ from capemix.data import LabeledRows, partition
 from capemix.errors import InputError
 from capemix.federation import Federation
 from capemix.guarantee import Status
-from capemix.pipeline import Coordinator, SourceDraws, masks_of, prepare_site, site_share
+from capemix.sums.share import Coordinator, SourceDraws, masks_of, prepare_site, site_share
 from capemix.plan import Plan, make_plan
-from capemix.prepare.rows import Preparation, normalise_rows
-from capemix.prepare.steps import PublicMap, SiteZScore
+from capemix.sums.rows import Preparation, normalise_rows
+from capemix.sums.steps import PublicMap, SiteZScore
 from capemix.queries import Participation, Relation
 from capemix.randomness.source import SeededSource
 from capemix.zerosum.graph import PeerGraph

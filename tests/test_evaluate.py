@@ -19,8 +19,8 @@ from capemix.data import load_dataset
 from capemix.errors import InputError
 from capemix.evaluate import Classifier, Score, recoded, train_and_test
 from capemix.plan import make_plan
-from capemix.prepare.rows import Preparation
-from capemix.prepare.steps import PublicMap
+from capemix.sums.rows import Preparation
+from capemix.sums.steps import PublicMap
 from capemix.release import Release
 from conftest import Capemix
 from world import labeled_rows

@@ -15,7 +15,7 @@ from capemix.api import synthesize
 from capemix.data import LabeledRows
 from capemix.evaluate.many import Training
 from capemix.plan import make_plan
-from capemix.prepare.steps import SiteZScore
+from capemix.sums.steps import SiteZScore
 from capemix.randomness.source import SeededSource
 from capemix_research.experiments import preparation
 from capemix_research.experiments import rows as made

@@ -24,7 +24,7 @@ from capemix.engines.local import sums_local
 from capemix.errors import InputError
 from capemix.moments import release_moments
 from capemix.plan import MomentsPlan, Plan, make_moments_plan
-from capemix.prepare.steps import PublicMap
+from capemix.sums.steps import PublicMap
 from capemix.private import PRIVATE
 from capemix.protocol.part import Part
 from capemix.protocol.policy import Policy

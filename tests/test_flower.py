@@ -42,7 +42,7 @@ from capemix.engines.flower.relay import AGENT_SOCKET, AGENT_SOCKETS, agent_path
 from capemix.engines.flower.rounds import WINDOW, Round
 from capemix.engines.local import run_local
 from capemix.errors import InputError
-from capemix.pipeline import share_bytes
+from capemix.sums.share import share_bytes
 from capemix.plan import Plan, make_plan
 from capemix.protocol.agreement import public_bytes
 from capemix.protocol.chunks import LEAST_CHUNK

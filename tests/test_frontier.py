@@ -13,8 +13,8 @@ import pytest
 from capemix.data import load_dataset
 from capemix.errors import InputError
 from capemix.evaluate import Classifier
-from capemix.prepare.rows import Preparation
-from capemix.prepare.steps import PublicMap
+from capemix.sums.rows import Preparation
+from capemix.sums.steps import PublicMap
 from capemix_research.frontier import Point, Task, Trials, most_points, search
 from conftest import Capemix
 

@@ -44,12 +44,12 @@ from capemix.engines.local import run_local
 from capemix.errors import InputError
 from capemix.federation import Federation, Scheme
 from capemix.ledger import Account
-from capemix.pipeline import prepare_site
+from capemix.sums.share import prepare_site
 from capemix.plan import make_moments_plan, make_plan, plan_from_json
 from capemix.plan.rounds import Round, plan_rounds
-from capemix.prepare.frame import Frame
-from capemix.prepare.moments import Moments, Spreads
-from capemix.prepare.steps import PublicMap
+from capemix.statistics.projection import Projection
+from capemix.statistics.moments import Moments, Spreads
+from capemix.sums.steps import PublicMap
 from capemix.protocol import wire
 from capemix.protocol.hello import introduce, new_challenge, site_of
 from capemix.protocol.part import Part
@@ -152,7 +152,7 @@ ROUNDS_PLAN = make_moments_plan(
 A_ROUND = ROUNDS_PLAN.rounds(0).plan(
     "class sizes",
     classes=(0, 1),
-    contribution=Moments(Frame(PublicMap.of_range(0, 1), 4, 2), 1.0, (1.0, 0.0)),
+    contribution=Moments(Projection(PublicMap.of_range(0, 1), 4, 2), 1.0, (1.0, 0.0)),
 )
 PART = Part(bytes(16), ROUNDS_PLAN, "class sizes")
 ROUNDS_POLICY = Policy(synthesizers=("moments",))
@@ -239,7 +239,7 @@ SUM_PLAN: Final = plan_rounds(
     "spread",
     classes=("a", "b"),
     contribution=Spreads(
-        Frame(PublicMap(), 4, 2, centre=np.ones((2, 4)), basis=np.ones((4, 2)), scale=np.ones(2)),
+        Projection(PublicMap(), 4, 2, centre=np.ones((2, 4)), basis=np.ones((4, 2)), scale=np.ones(2)),
         1.0,
     ),
 )

@@ -29,18 +29,18 @@ from capemix.plan import MomentsPlan, moments_from_json, plan_from_json
 from capemix.plan.images import Images
 from capemix.plan.moments import make_moments_plan
 from capemix.plan.shares import CLUSTERS, IMAGE_SHARES, LABELS, NEAREST, NORMS_OF, SIZES, TIMES
-from capemix.prepare import remembered
-from capemix.prepare.frame import Frame
-from capemix.prepare.head import LENGTH, Head, softmax
-from capemix.prepare.images import smooth_directions, upright_rows
-from capemix.prepare.moments import (
+from capemix.statistics import remembered
+from capemix.statistics.projection import Projection
+from capemix.statistics.head import LENGTH, Head, softmax
+from capemix.statistics.pixels import smooth_directions, upright_rows
+from capemix.statistics.moments import (
     Moments,
     NormHistogram,
     contribution_as_json,
-    sum_contributions,
+    sum_projected,
 )
-from capemix.prepare.scattering import channels, features_of, scattered
-from capemix.prepare.steps import PublicMap
+from capemix.statistics.scattering import channels, features_of, scattered
+from capemix.sums.steps import PublicMap
 from capemix.protocol.part import Part, fits_in_messages
 from capemix.protocol.policy import Policy
 from capemix.protocol.wire import MAX_MESSAGE, canonical
@@ -84,7 +84,7 @@ def bars(count: int = 600, seed: int = 0) -> LabeledRows:
 
 def a_head(weights: Real | None = None, *, upright: bool = False, seed: int = 0) -> Head:
     rng = np.random.default_rng(seed)
-    frame = Frame(
+    frame = Projection(
         WAY, 64, 2, centre=rng.normal(size=(1, 64 + upright)) * 0.1,
         upright=SHAPE if upright else None,
     )  # fmt: skip
@@ -117,7 +117,7 @@ def test_no_image_adds_more_to_a_head_than_is_counted(
     }[shade]
 
     def summed(some: slice) -> Any:
-        return sum_contributions(
+        return sum_projected(
             features[some], rows.labels[some], head, lattice_norm_bound=lattice
         ).sums
 
@@ -132,7 +132,7 @@ def test_a_large_image_adds_the_same_alone() -> None:
     rng = np.random.default_rng(3)
     features = rng.integers(0, 256, (4, side**2)).astype(np.uint8)
     labels = np.array([0, 1, 0, 1])
-    frame = Frame(WAY, side**2, 2, centre=np.zeros((1, side**2)))
+    frame = Projection(WAY, side**2, 2, centre=np.zeros((1, side**2)))
     count = features_of((side, side)) + 1
     assert count > 8_192
     head = Head(
@@ -141,7 +141,7 @@ def test_a_large_image_adds_the_same_alone() -> None:
     )  # fmt: skip
 
     def summed(some: slice) -> Any:
-        return sum_contributions(features[some], labels[some], head, lattice_norm_bound=32_767).sums
+        return sum_projected(features[some], labels[some], head, lattice_norm_bound=32_767).sums
 
     each = [summed(slice(n, n + 1)) for n in range(4)]
     assert np.array_equal(summed(slice(None)), sum(each))
@@ -158,7 +158,7 @@ def test_no_numbers_in_a_head_can_stop_a_site(lattice: int | None, size: float) 
         replace(plain, weights=np.full(plain.weights.shape, size) * [[1.0, -1.0]]),
         replace(plain, frame=replace(plain.frame, centre=np.full((1, 64), size))),
     ):
-        made = sum_contributions(rows.features, rows.labels, head, lattice_norm_bound=lattice).sums
+        made = sum_projected(rows.features, rows.labels, head, lattice_norm_bound=lattice).sums
         assert np.isfinite(made).all()
         assert np.linalg.norm(made.astype(np.float64)) <= 5 * (lattice or 1) * (1 + 1e-9)
 
@@ -169,7 +169,7 @@ def test_a_heads_sums_are_exact_however_records_are_cut() -> None:
     head = a_head(30.0 * np.random.default_rng(5).normal(size=(features_of(SHAPE) + 1, 2)))
 
     def summed(some: slice) -> Any:
-        return sum_contributions(
+        return sum_projected(
             rows.features[some], rows.labels[some], head, lattice_norm_bound=32_767
         ).sums
 
@@ -180,7 +180,7 @@ def test_a_heads_sums_are_exact_however_records_are_cut() -> None:
 def test_a_heads_sums_are_gradients() -> None:
     rows, head = bars(200), a_head()
     lattice = 32_767
-    sums = sum_contributions(rows.features, rows.labels, head, lattice_norm_bound=lattice).sums
+    sums = sum_projected(rows.features, rows.labels, head, lattice_norm_bound=lattice).sums
     found = head.gradient(sums / lattice, lattice)
     about = rows.features / 127.5 - 1.0 - head.frame.centre
     features = scattered(head.smoothed(about)).astype(np.float64).reshape(200, channels(), -1)
@@ -202,8 +202,8 @@ def test_a_heads_sums_are_gradients() -> None:
 
 def test_gradients_in_real_arithmetic_are_those_of_the_finest_lattice() -> None:
     rows, head = bars(30), a_head()
-    real = sum_contributions(rows.features, rows.labels, head, lattice_norm_bound=None).sums
-    whole = sum_contributions(rows.features, rows.labels, head, lattice_norm_bound=32_767).sums
+    real = sum_projected(rows.features, rows.labels, head, lattice_norm_bound=None).sums
+    whole = sum_projected(rows.features, rows.labels, head, lattice_norm_bound=32_767).sums
     assert np.allclose(real, whole / 32_767)
 
 
@@ -220,7 +220,7 @@ def test_softmax_is_softmax_whoever_else_is_there(seed: int) -> None:
 
 def test_a_label_off_the_list_adds_nothing() -> None:
     rows, head = bars(20), a_head()
-    none = sum_contributions(
+    none = sum_projected(
         rows.features, np.full(20, -1, dtype=np.int64), head, lattice_norm_bound=500
     )
     assert not none.sums.any()
@@ -231,13 +231,13 @@ def test_features_are_kept_as_long_as_the_rows_and_no_longer() -> None:
     rows, head = bars(20), a_head()
     before = len(remembered._KEPT)
     made = [
-        sum_contributions(rows.features, rows.labels, head, lattice_norm_bound=900).sums
+        sum_projected(rows.features, rows.labels, head, lattice_norm_bound=900).sums
         for _ in range(2)
     ]
     assert np.array_equal(*made)
     assert len(remembered._KEPT) > before
     other = replace(head, mean=head.mean + 0.05)
-    changed = sum_contributions(rows.features, rows.labels, other, lattice_norm_bound=900).sums
+    changed = sum_projected(rows.features, rows.labels, other, lattice_norm_bound=900).sums
     assert not np.array_equal(made[0], changed)
     del rows
     gc.collect()
@@ -254,7 +254,7 @@ def test_features_are_kept_for_one_number_of_classes_only() -> None:
     )  # fmt: skip
     for head in (few, many, few):
         sums = [
-            sum_contributions(features, rows.labels, head, lattice_norm_bound=1000).sums
+            sum_projected(features, rows.labels, head, lattice_norm_bound=1000).sums
             for features in (rows.features, rows.features.copy())
         ]
         assert np.array_equal(*sums)
@@ -344,7 +344,7 @@ def test_plans_of_images_come_back_as_they_were_written() -> None:
     assert again.as_json() == one.as_json()
     rows = bars(10)
     sums = [
-        sum_contributions(rows.features, rows.labels, each.contribution, lattice_norm_bound=99)
+        sum_projected(rows.features, rows.labels, each.contribution, lattice_norm_bound=99)
         for each in (one, again)
     ]
     assert np.array_equal(sums[0].sums, sums[1].sums)
@@ -585,7 +585,7 @@ def test_images_that_no_message_has_room_for_are_refused_before_any_round(
         plan = planned(side, classes)
         assert fits_in_messages(plan) == fits
         d = side**2 + 1
-        frame = Frame(
+        frame = Projection(
             WAY, side**2, classes, centre=np.full((classes, d), 0.1), upright=(side, side),
             basis=np.full((d, plan.images.textured), 0.1),
             without=np.full((d, plan.most_rank + 1), 0.1),
@@ -603,7 +603,7 @@ def test_images_that_no_message_has_room_for_are_refused_before_any_round(
     (tmp_path / "plan.json").write_text(plan_text(plan, {"features": [], "label": "y"}))
     with pytest.raises(InputError, match="too many pixels"):
         read_plan_file(tmp_path / "plan.json")
-    asked = Moments(Frame(WAY, 2304, 2, upright=(48, 48)), 1.0, (1.0, 0.0))
+    asked = Moments(Projection(WAY, 2304, 2, upright=(48, 48)), 1.0, (1.0, 0.0))
     first = plan.chosen_rounds().plan(SIZES, classes=plan.classes, contribution=asked)
     declined = Part(bytes(16), plan, SIZES).misfit(first)
     assert declined is not None

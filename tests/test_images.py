@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from scipy import ndimage, signal
 
-from capemix.prepare.images import leaned, slants, smooth_directions
-from capemix.prepare.scattering import (
+from capemix.statistics.pixels import leaned, slants, smooth_directions
+from capemix.statistics.scattering import (
     ORIENTATIONS,
     STEP,
     channels,

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-import capemix.pipeline
+import capemix.sums.share
 from capemix.accounting.gaussian import gaussian_epsilon
 from capemix.api import release_of
 from capemix.data import LabeledRows, UnlistedRows, partition
@@ -36,7 +36,7 @@ from capemix.looks import (
     ranges_of,
 )
 from capemix.plan import Plan, plan_from_json
-from capemix.prepare.steps import ColumnMap, Coverage, PublicMap
+from capemix.sums.steps import ColumnMap, Coverage, PublicMap
 from capemix.queries import Relation
 from capemix.randomness.source import SeededSource, SystemSource
 from conftest import Capemix
@@ -386,7 +386,7 @@ def test_no_path_from_rows_to_the_release_lacks_a_line(
     """Rows reach a sum through `prepare_records` alone; each of its plans has a line of the budget,
     and the noise that the line was costed with."""
     read: list[Plan] = []
-    real = capemix.pipeline.prepare_records
+    real = capemix.sums.share.prepare_records
 
     def spy(plan: Plan, *rows: Any) -> Any:
         read.append(plan)
@@ -423,7 +423,7 @@ def test_no_round_of_moments_lacks_a_line(
     declared: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     read: list[Plan] = []
-    real = capemix.pipeline.prepare_records
+    real = capemix.sums.share.prepare_records
 
     def spy(plan: Plan, *rows: Any) -> Any:
         read.append(plan)

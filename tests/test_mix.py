@@ -14,9 +14,9 @@ from scipy import stats
 from capemix import kernels
 from capemix.errors import InputError
 from capemix.mix import reference
-from capemix.mix.select import PIECE, Selected, _floyd_with_ties, select
-from capemix.mix.sums import sum_selected
-from capemix.pipeline import SourceDraws, prepare_site, site_share
+from capemix.sums.select import PIECE, Selected, _floyd_with_ties, select
+from capemix.sums.gather import sum_selected
+from capemix.sums.share import SourceDraws, prepare_site, site_share
 from capemix.plan import make_plan
 from capemix.queries import Participation, Selection
 from capemix.randomness.source import ByteStream, SeededSource

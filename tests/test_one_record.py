@@ -59,13 +59,13 @@ from capemix.guarantee import Status
 from capemix.ledger import Ledger, Limit
 from capemix.looks import list_threshold, listed_words, plan_looks
 from capemix.moments import release_moments
-from capemix.pipeline import share_dtype
+from capemix.sums.share import share_dtype
 from capemix.plan import Asked, Plan, make_moments_plan, make_plan
 from capemix.plan.images import Images
 from capemix.plan.shares import CLASS_LIST
-from capemix.prepare import rows as prepare_module
-from capemix.prepare.moments import SummedRows
-from capemix.prepare.steps import PublicMap
+from capemix.statistics import rows as prepare_module
+from capemix.statistics.moments import SummedRows
+from capemix.sums.steps import PublicMap
 from capemix.protocol import wire
 from capemix.protocol.agreement import public_bytes
 from capemix.protocol.chunks import LEAST_CHUNK

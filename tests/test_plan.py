@@ -18,7 +18,7 @@ from capemix.errors import InputError
 from capemix.federation import Federation, Form, MaskKind, Scheme, SiteNoise, default_colluding
 from capemix.guarantee import Guarantee, Status
 from capemix.plan import Plan, make_plan
-from capemix.prepare.steps import Coverage, PublicMap, SiteZScore
+from capemix.sums.steps import Coverage, PublicMap, SiteZScore
 from capemix.randomness import tables
 
 MNIST: dict[str, Any] = {

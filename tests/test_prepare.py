@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import array_shapes, arrays
 
 from capemix.errors import InputError
-from capemix.prepare.rows import (
+from capemix.sums.rows import (
     Preparation,
     clip_rows,
     denormalise_rows,
@@ -20,7 +20,7 @@ from capemix.prepare.rows import (
     prepare_rows,
     truncate_rows,
 )
-from capemix.prepare.steps import Coverage, PublicMap, SiteZScore
+from capemix.sums.steps import Coverage, PublicMap, SiteZScore
 from capemix.synthesizers.mixing import Mixing
 
 any_rows = arrays(

@@ -19,7 +19,7 @@ from capemix.data import LabeledRows, partition
 from capemix.engines.in_process import run_in_process
 from capemix.engines.local import run_local
 from capemix.errors import InputError
-from capemix.pipeline import share_bytes
+from capemix.sums.share import share_bytes
 from capemix.plan import Plan, make_plan, plan_from_json
 from capemix.protocol import shamir, wire
 from capemix.protocol.agreement import peers_among, public_bytes

@@ -18,8 +18,8 @@ from capemix.errors import InputError
 from capemix.evaluate import train_and_test
 from capemix.plan import Plan, make_plan, plan_from_json
 from capemix.plan.tuning import DRAWS, MIXTURES, tuned_mixture
-from capemix.prepare.rows import Preparation
-from capemix.prepare.steps import PublicMap
+from capemix.sums.rows import Preparation
+from capemix.sums.steps import PublicMap
 from capemix.queries import Selection
 from capemix.randomness.source import SeededSource
 from capemix.synthesizers.redraw import class_moments, freed_of_noise, noise_edge

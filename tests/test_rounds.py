@@ -31,14 +31,14 @@ from capemix.guarantee import Guarantee
 from capemix.kernels import memory as memory_module
 from capemix.ledger import Account, Ledger, Limit
 from capemix.moments import SumOf, release_moments
-from capemix.pipeline import prepare_records
+from capemix.sums.share import prepare_records
 from capemix.plan import MomentsPlan, Plan, make_moments_plan, make_plan, moments_from_json
 from capemix.plan.images import Images
 from capemix.plan.shares import CENTRE, CENTRES, NORMS_OF, SIZES, SPREAD, SPREADS
-from capemix.prepare.frame import Frame
-from capemix.prepare.moments import Moments, NormHistogram, Spreads, sum_contributions
-from capemix.prepare.rows import normalise_rows
-from capemix.prepare.steps import ColumnMap, PublicMap
+from capemix.statistics.projection import Projection
+from capemix.statistics.moments import Moments, NormHistogram, Spreads, sum_projected
+from capemix.sums.rows import normalise_rows
+from capemix.sums.steps import ColumnMap, PublicMap
 from capemix.protocol.agreement import public_bytes
 from capemix.protocol.chunks import LEAST_CHUNK
 from capemix.protocol.coordinator import Run
@@ -345,14 +345,14 @@ def lying(change: str, whole: MomentsPlan, name: str, asked: Plan) -> tuple[Plan
         part = replace(part, whole=less)
     elif change == "an earlier round":
         part = replace(part, name=SIZES)
-        sizes = Moments(Frame(WAY, 5, 2), 1.0, (1.0, 0.0))
+        sizes = Moments(Projection(WAY, 5, 2), 1.0, (1.0, 0.0))
         asked = rounds.plan(SIZES, classes=whole.classes, contribution=sizes)
     elif change == "a later round":
         part = replace(part, name=CENTRES)
         asked = rounds.plan(
             CENTRES,
             classes=whole.classes,
-            contribution=Moments(Frame(WAY, 5, 2), 1.0, (0.0, 1.0)),
+            contribution=Moments(Projection(WAY, 5, 2), 1.0, (0.0, 1.0)),
         )
     elif change == "another rank":
         other = replace(whole, rank=0, clusters=1)
@@ -361,14 +361,14 @@ def lying(change: str, whole: MomentsPlan, name: str, asked: Plan) -> tuple[Plan
     elif change == "no rank":
         part = replace(part, whole=replace(whole, rank=None, clusters=None))
     elif change == "another sum":
-        norms = NormHistogram(Frame(WAY, 5, 2))
+        norms = NormHistogram(Projection(WAY, 5, 2))
         asked = rounds.plan(NORMS_OF.format(CENTRE), classes=whole.classes, contribution=norms)
     elif change == "another map":
-        how = Frame(PublicMap.of_range(-1, 1), 5, 2)
+        how = Projection(PublicMap.of_range(-1, 1), 5, 2)
         asked = rounds.plan(name, classes=whole.classes, contribution=Moments(
             how, 1.0, (0.0, 1.0), apart=False))  # fmt: skip
     elif change == "too many directions":
-        wide = NormHistogram(Frame(WAY, 5, 2, basis=np.ones((5, 6))))
+        wide = NormHistogram(Projection(WAY, 5, 2, basis=np.ones((5, 6))))
         asked = rounds.plan(NORMS_OF.format(CENTRE), classes=whole.classes, contribution=wide)
     elif change == "fewer honest sites":
         asked = replace(asked, federation=replace(asked.federation, dropouts=0))
@@ -501,7 +501,7 @@ def test_parts_that_were_not_written_by_us_are_refused() -> None:
 def test_no_numbers_in_a_round_can_stop_a_site(
     lattice: int | None, size: float, clip: float
 ) -> None:
-    frame = Frame(
+    frame = Projection(
         WAY, 5, 2, centre=np.full((2, 5), size), basis=np.full((5, 3), -size),
         without=np.full((5, 2), size),
         scale=np.full(3, size),
@@ -514,22 +514,22 @@ def test_no_numbers_in_a_round_can_stop_a_site(
         Spreads(frame, clip),
         NormHistogram(frame),
     ):
-        made = sum_contributions(rows.features, rows.labels, asked, lattice_norm_bound=lattice)
+        made = sum_projected(rows.features, rows.labels, asked, lattice_norm_bound=lattice)
         assert np.isfinite(made.sums).all()
 
 
 def test_a_frame_of_another_width_is_refused() -> None:
     with pytest.raises(InputError, match="parts of different sizes"):
-        Frame(ColumnMap((0.0,) * 3, (1.0,) * 3, (0.0,) * 3, (1.0,) * 3), 5, 2)
+        Projection(ColumnMap((0.0,) * 3, (1.0,) * 3, (0.0,) * 3, (1.0,) * 3), 5, 2)
 
 
 def test_memory_does_not_grow_with_a_sites_rows() -> None:
-    asked = Spreads(Frame(PublicMap(), 60, 1), 1.0, apart=False)
+    asked = Spreads(Projection(PublicMap(), 60, 1), 1.0, apart=False)
     peaks = []
     for count in (40_000, 120_000):
         rows, labels = np.ones((count, 60)), np.zeros(count, dtype=np.int64)
         tracemalloc.start()
-        sum_contributions(rows, labels, asked, lattice_norm_bound=100)
+        sum_projected(rows, labels, asked, lattice_norm_bound=100)
         peaks.append(tracemalloc.get_traced_memory()[1])
         tracemalloc.stop()
     assert peaks[1] < 1.2 * peaks[0] < 250e6
@@ -775,7 +775,7 @@ def test_rows_that_cannot_be_made_ready_are_counted_as_none(
 ) -> None:
     """Whatever went wrong depends on the rows: whoever asks sees an upload like any other."""
     rows = some_rows()
-    asked = Moments(Frame(WAY, 5, 2), 1.0, (1.0, 0.0))
+    asked = Moments(Projection(WAY, 5, 2), 1.0, (1.0, 0.0))
     plan = a_plan().rounds(0).plan(SIZES, classes=rows.classes, contribution=asked)
     whole = prepare_records(plan, rows.features, rows.labels)
     assert whole.sums.sum() > 0
@@ -817,11 +817,11 @@ def test_whole_numbers_of_any_length_in_a_map_stop_nobody() -> None:
 @pytest.mark.parametrize("upright", [(16,), (-4, -4), (2, 8.0), (4, 8)])
 def test_a_frame_of_odd_images_is_refused_before_any_row_is_seen(upright: Any) -> None:
     with pytest.raises(InputError, match="parts of different sizes"):
-        Frame(PublicMap.of_range(0, 1), 16, 2, upright=upright)
+        Projection(PublicMap.of_range(0, 1), 16, 2, upright=upright)
     with pytest.raises(InputError, match="declared range"):
-        Frame(PublicMap(), 16, 2, upright=(4, 4))
+        Projection(PublicMap(), 16, 2, upright=(4, 4))
     with pytest.raises(InputError, match="parts of different sizes"):
-        Frame(PublicMap(), 5000, 2, basis=np.ones((5000, 2)))
+        Projection(PublicMap(), 5000, 2, basis=np.ones((5000, 2)))
 
 
 def test_what_is_kept_of_rows_is_kept_for_one_frame_only() -> None:
@@ -829,11 +829,11 @@ def test_what_is_kept_of_rows_is_kept_for_one_frame_only() -> None:
     rng = np.random.default_rng(0)
     rows, labels = rng.normal(size=(20, 3)), np.zeros(20, dtype=np.int64)
     parts = rng.normal(size=(2, 3))
-    one = Frame(PublicMap(), 3, 1, centre=parts[:1], basis=parts[1:].T.copy())
-    two = Frame(PublicMap(), 3, 1, basis=parts.reshape(3, 2).copy())
+    one = Projection(PublicMap(), 3, 1, centre=parts[:1], basis=parts[1:].T.copy())
+    two = Projection(PublicMap(), 3, 1, basis=parts.reshape(3, 2).copy())
     for frame in (one, two, one):
-        made = sum_contributions(rows, labels, Spreads(frame, 1.0), lattice_norm_bound=50).sums
-        again = sum_contributions(
+        made = sum_projected(rows, labels, Spreads(frame, 1.0), lattice_norm_bound=50).sums
+        again = sum_projected(
             rows.copy(), labels, Spreads(frame, 1.0), lattice_norm_bound=50
         ).sums
         assert np.array_equal(made, again)

@@ -10,12 +10,12 @@ from scipy import stats
 
 from capemix.accounting.joint_view import complete_view_variance
 from capemix.api import synthesize
-from capemix.blocks import Block, blocks
+from capemix.sums.blocks import Block, blocks
 from capemix.data import LabeledRows, partition
-from capemix.mix.select import Selected, select
-from capemix.pipeline import Coordinator, SourceDraws, masks_of, prepare_site, site_share
+from capemix.sums.select import Selected, select
+from capemix.sums.share import Coordinator, SourceDraws, masks_of, prepare_site, site_share
 from capemix.plan import Plan, make_plan
-from capemix.prepare.steps import PublicMap
+from capemix.sums.steps import PublicMap
 from capemix.queries import Participation
 from capemix.randomness.source import SeededSource
 from capemix.zerosum.graph import PeerGraph

@@ -22,9 +22,9 @@ from scipy import stats
 
 from capemix import pipeline
 from capemix.accounting.joint_view import complete_view_variance, graph_view_variances
-from capemix.blocks import blocks
+from capemix.sums.blocks import blocks
 from capemix.data import LabeledRows
-from capemix.pipeline import masks_of, share_dtype
+from capemix.sums.share import masks_of, share_dtype
 from capemix.plan import Plan, make_plan
 from capemix.protocol import shamir
 from capemix.protocol.agreement import pair_key, public_bytes

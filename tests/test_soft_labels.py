@@ -20,7 +20,7 @@ from capemix.data.schema import Category, Number, Table
 from capemix.errors import InputError
 from capemix.evaluate import Classifier, many
 from capemix.plan import make_plan
-from capemix.prepare.steps import PublicMap
+from capemix.sums.steps import PublicMap
 from capemix.randomness.source import SeededSource
 from capemix.release import Release, read_release
 from conftest import Capemix

@@ -28,7 +28,7 @@ from capemix.errors import InputError
 from capemix.federation import Federation, Scheme
 from capemix.moments import drawn_rows
 from capemix.plan.moments import MomentsPlan, moments_from_json
-from capemix.prepare.rows import normalise_rows
+from capemix.sums.rows import normalise_rows
 from capemix.queries import Relation
 from capemix.randomness.source import SeededSource
 from capemix.release import read_release

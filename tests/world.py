@@ -18,7 +18,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from capemix.data import LabeledRows, UnlistedRows, check_classes
 from capemix.data.arrays import cells_of_arrays
 from capemix.errors import InputError
-from capemix.pipeline import SiteShare, SourceDraws, prepare_site, site_share
+from capemix.sums.share import SiteShare, SourceDraws, prepare_site, site_share
 from capemix.plan import Plan, make_plan
 from capemix.protocol import wire
 from capemix.protocol.agreement import public_bytes

@@ -28,7 +28,7 @@ from capemix.data.rows import LabeledRows
 from capemix.data.soft_labels import SoftLabels
 from capemix.errors import InputError
 from capemix.evaluate import Classifier, Progress, train_and_test
-from capemix.prepare.rows import Preparation
+from capemix.sums.rows import Preparation
 from capemix.randomness.source import SeededSource
 
 _COLUMNS: Final = ("settings", "rows", "epsilon", "seed", "utility", "seconds")

@@ -16,7 +16,7 @@ from typing import Any, Final
 
 from capemix.errors import InputError
 from capemix.evaluate.score import NOT_CLIPPED
-from capemix.prepare.rows import Preparation
+from capemix.sums.rows import Preparation
 from capemix_research.frontier import Point, Task, Trials
 
 RECIPES: Final = ("mixing", "redraw", "moments", "moments+teacher")

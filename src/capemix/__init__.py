@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from capemix.errors import CapemixError, InputError
     from capemix.guarantee import Guarantee
     from capemix.plan import Plan, make_plan
-    from capemix.prepare.steps import PublicMap, SiteZScore
+    from capemix.sums.steps import PublicMap, SiteZScore
     from capemix.release import Release, read_release
 
 _HOME = {
@@ -27,8 +27,8 @@ _HOME = {
     "Guarantee": "guarantee",
     "Plan": "plan",
     "make_plan": "plan",
-    "PublicMap": "prepare.steps",
-    "SiteZScore": "prepare.steps",
+    "PublicMap": "sums.steps",
+    "SiteZScore": "sums.steps",
     "Release": "release",
     "read_release": "release",
 }

@@ -35,7 +35,7 @@ from capemix.data.cells import places, spelled
 from capemix.data.rows import LabeledRows, UnlistedRows
 from capemix.errors import BudgetError, CapemixError, InputError
 from capemix.ledger import Lineage
-from capemix.pipeline import SiteShare, SourceDraws, prepare_records, site_share
+from capemix.sums.share import SiteShare, SourceDraws, prepare_records, site_share
 from capemix.plan import Asked, Plan
 from capemix.protocol.agreement import public_bytes
 from capemix.protocol.chunks import MOST_CHUNK

@@ -27,7 +27,7 @@ from capemix.plan import Accountant, NoiseLaw, Plan, RecordPlan, make_plan, make
 from capemix.plan.images import Images
 from capemix.plan.moments import make_moments_plan
 from capemix.plan.tuning import tuned_mixture
-from capemix.prepare.steps import ColumnMap, Coverage, PublicMap
+from capemix.sums.steps import ColumnMap, Coverage, PublicMap
 from capemix.queries import Relation, Selection
 from capemix.randomness.source import SeededSource, Source, SystemSource
 from capemix.release import Release

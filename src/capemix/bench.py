@@ -13,10 +13,10 @@ from typing import Any, Final
 
 import numpy as np
 
-from capemix.mix.reference import mixtures_by_loop
-from capemix.pipeline import Coordinator, SourceDraws, prepare_to_mix, site_share
+from capemix.sums.reference import mixtures_by_loop
+from capemix.sums.share import Coordinator, SourceDraws, prepare_to_mix, site_share
 from capemix.plan import make_plan
-from capemix.prepare.steps import PublicMap
+from capemix.sums.steps import PublicMap
 from capemix.randomness.simulation import simulation_generator
 from capemix.randomness.source import SystemSource
 

@@ -2,9 +2,9 @@
 
 A document is a frozen dataclass; msgspec turns it into JSON and back, strictly: a value of another
 type, a part that is not known, a key that stands twice or a number that is not finite is refused.
-Where a field may hold one of several kinds (a method, a statistic, a column), they have a base class
-that is declared with `family`, and each has a field (``kind``, say) whose type is a `Literal` of its
-name. Parts that have a default may be left out.
+Where a field may hold one of several kinds (a method, a statistic, a column), they have a base
+class that is declared with `family`, and each has a field (``kind``, say) whose type is a `Literal`
+of its name. Parts that have a default may be left out.
 """
 
 from __future__ import annotations
@@ -77,11 +77,8 @@ def _holds(made: Any, found: Any) -> bool:
         return all(key in made and _holds(made[key], found[key]) for key in found)
     if isinstance(made, list) and isinstance(found, list):
         return len(made) == len(found) and all(map(_holds, made, found))
-    return (
-        type(made) is type(found)
-        and bool(made == found)
-        or (type(made) is float and type(found) is int and made == found)
-    )
+    whole = type(made) is float and type(found) is int
+    return (whole or type(made) is type(found)) and bool(made == found)
 
 
 def parse(text: str, *, name: str) -> Any:

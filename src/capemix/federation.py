@@ -78,67 +78,67 @@ class Federation:
     def __post_init__(self) -> None:
         s, m, d = self.sites, self.colluding, self.dropouts
         if s < 1:
-            raise InputError("--sites", "must be at least 1", value=s, fix="give a number of sites")
+            raise InputError("sites", "must be at least 1", value=s, fix="give a number of sites")
         if s > MOST_SITES:
             raise InputError(
-                "--sites", f"must be at most {MOST_SITES}", value=s, fix="group some of them"
+                "sites", f"must be at most {MOST_SITES}", value=s, fix="group some of them"
             )
         if m < 0 or d < 0:
             raise InputError(
-                "--colluding and --dropouts",
+                "colluding and dropouts",
                 "cannot be negative",
                 value=f"{m} and {d}",
                 fix="give 0 or more",
             )
         if self.scheme is Scheme.CENTRAL and s != 1:
             raise InputError(
-                "--sites",
+                "sites",
                 "must be 1 for the central scheme",
                 value=s,
-                fix="leave it out, or choose --scheme cape",
+                fix="leave it out, or choose the scheme cape",
             )
         if s >= 2 and m < 1:
             raise InputError(
-                "--colluding",
+                "colluding",
                 "must be at least 1 with two or more sites",
                 value=m,
                 fix="every participant knows its own noise; leave it out for the default",
             )
         if s - m - d < 1:
             raise InputError(
-                "--sites, --colluding and --dropouts",
+                "sites, colluding and dropouts",
                 "leave no honest site",
                 value=f"S={s}, M={m}, R={d}",
-                fix="lower --colluding or --dropouts so that S - M - R is at least 1",
+                fix="lower colluding or dropouts so that S - M - R is at least 1",
             )
         if self.masked and s >= 2 and self.agreement > s - d:
             raise InputError(
-                "--sites, --colluding and --dropouts",
+                "sites, colluding and dropouts",
                 f"cannot agree on who is included: {self.agreement} signatures are needed and "
                 f"{s - d} sites may be left",
                 value=f"S={s}, M={m}, R={d}",
-                fix="lower --colluding or --dropouts, or add sites",
+                fix="lower colluding or dropouts, or add sites",
             )
         if self.peers is not None and self.masks is MaskKind.GAUSSIAN:
             raise InputError(
-                "--peers",
+                "peers",
                 "needs ring masks",
                 value=self.peers,
-                fix="use --masks ring, or the complete graph",
+                fix="use ring masks, or the complete graph",
             )
         if self.peers is not None and (self.peers % 2 or not max(1, d) < self.peers < s):
             raise InputError(
-                "--peers",
+                "peers",
                 f"must be even, above the drop-outs ({d}) and below the sites ({s})",
                 value=self.peers,
                 fix="leave it out for the degree that the adversary asks for",
             )
         if self.averaged and self.scheme is Scheme.CAPE and self.masks is MaskKind.RING:
             raise InputError(
-                "--masks",
+                "masks",
                 "must be gaussian for Algorithm 1",
                 value=self.masks,
-                fix="use --masks gaussian, or --form joint",
+                fix="use Gaussian masks, or the joint form",
             )
 
     @property
@@ -166,12 +166,6 @@ class Federation:
         """How many holders of its shares put a site's secret together: among all sites, or among
         the neighbours of a sparse graph, of whom ``dropouts`` may be missing."""
         return self.agreement if self.peers is None else self.peers - self.dropouts
-
-    @property
-    def site_factor(self) -> float:
-        """A site's own noise over the released noise TAU, both on a mixture."""
-        root = math.sqrt(self.sites)
-        return root if self.averaged else 1.0 / root
 
     @property
     def theorem_factor(self) -> float:
@@ -210,8 +204,98 @@ class Federation:
         return min(1.0, MOST_PROPOSALS * once)
 
 
+CENTRAL: Final = Federation(scheme=Scheme.CENTRAL)
+"""One curator, who is trusted."""
+
+
 def peers_for(sites: int, colluding: int, dropouts: int, failure: float) -> int | None:
     """Complete up to 50 sites; beyond, the smallest degree that keeps the failure bound."""
     if not 50 < sites <= MOST_SITES:
         return None
     return sparse_degree(sites, colluding, dropouts, failure / MOST_PROPOSALS)
+
+
+def _site_noise(
+    asked: SiteNoise | str | None, *, averaged: bool, algorithm1: bool, published: bool
+) -> SiteNoise:
+    """How a site's noise is scaled, if the scheme and the accountant leave a choice."""
+    if algorithm1:
+        known = [SiteNoise.MATCHED, *([SiteNoise.APPENDIX] if published else [])]
+    elif averaged:
+        known = [SiteNoise.SITES, SiteNoise.SQRT_SITES] if published else [SiteNoise.SOUND]
+    else:
+        known = [SiteNoise.MATCHED]
+    if asked is None:
+        return known[0]
+    if asked not in known or not averaged:
+        raise InputError(
+            "site_noise",
+            "does not fit the scheme and the accountant",
+            value=asked,
+            fix=f"use one of {', '.join(known)}" if averaged else "leave it out",
+        )
+    return SiteNoise(asked)
+
+
+def make_federation(
+    *,
+    scheme: Scheme | str = Scheme.CENTRAL,
+    form: Form | str = Form.JOINT,
+    sites: int = 1,
+    colluding: int | None = None,
+    dropouts: int = 0,
+    masks: MaskKind | str | None = None,
+    peers: int | None = None,
+    site_noise: SiteNoise | str | None = None,
+    delta: float = 1e-5,
+    published: bool = False,
+) -> Federation:
+    """Who takes part, with the defaults that go with the scheme. ``published``: a published theorem
+    stands in for sound accounting."""
+    for field, value, kind in (("scheme", scheme, Scheme), ("form", form, Form)):
+        if value not in list(kind):
+            known = ", ".join(kind)
+            raise InputError(field, "is unknown", value=value, fix=f"use one of {known}")
+    scheme, form = Scheme(scheme), Form(form)
+    if masks is not None and masks not in list(MaskKind):
+        raise InputError(
+            "masks", "is unknown", value=masks, fix=f"use one of {', '.join(MaskKind)}"
+        )
+    cape = scheme is Scheme.CAPE
+    for field, value, has_meaning in (
+        ("form", form, cape or form is Form.JOINT),
+        ("masks", masks, cape or masks in (None, MaskKind.RING)),
+        ("peers", peers, cape or peers is None),
+        ("colluding", colluding, scheme is not Scheme.CENTRAL or not colluding),
+        ("dropouts", dropouts, scheme is not Scheme.CENTRAL or not dropouts),
+    ):
+        if not has_meaning:
+            raise InputError(
+                field,
+                f"has no meaning for the scheme {scheme}",
+                value=value,
+                fix="leave it out, or use the scheme cape",
+            )
+    algorithm1 = cape and form is Form.ALGORITHM1
+    averaged = algorithm1 or scheme is Scheme.CONVENTIONAL
+    if scheme is Scheme.CENTRAL:
+        sites, colluding, dropouts, masks = 1, 0, 0, MaskKind.RING
+    if masks is None:
+        masks = MaskKind.GAUSSIAN if algorithm1 else MaskKind.RING
+    if colluding is None:
+        colluding = default_colluding(sites)
+    if peers is None and cape and masks == MaskKind.RING and sites > 50:
+        peers = peers_for(sites, colluding, dropouts, delta * 1e-3)
+    return Federation(
+        scheme=scheme,
+        form=form,
+        sites=sites,
+        colluding=colluding,
+        dropouts=dropouts,
+        masks=MaskKind(masks),
+        site_noise=_site_noise(
+            site_noise, averaged=averaged, algorithm1=algorithm1, published=published
+        ),
+        pair_ratio=1.0 if algorithm1 else 100.0,
+        peers=peers,
+    )

@@ -1,13 +1,15 @@
-"""The primitive: a private sum over records of bounded vectors.
+"""The primitive: a private sum over records of bounded vectors, as it is known before any row is
+read.
 
-Accounting, noise and masks speak of sum queries alone. What the sums are *for* (mixtures, counts,
-moments) is known only to the synthesizer that asks for them.
+Accounting, noise and masks speak of sums alone. What they are *for* (mixtures, counts, moments) is
+known only to the method that asks for them.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Final
 
 
 class Relation(StrEnum):
@@ -42,34 +44,61 @@ class Participation:
     def probability(self) -> float:
         return self.selected / self.among
 
+    @property
+    def always(self) -> bool:
+        """Whether every record takes part in every draw."""
+        return self.selected >= self.among
+
+    @property
+    def once(self) -> bool:
+        """Whether every record takes part, once, however many there are."""
+        return self.always and self.draws == 1 and self.selection is Selection.POISSON
+
+
+ALL_ONCE: Final = Participation(1, 1, 1)
+"""Every record takes part, once."""
+
 
 @dataclass(frozen=True)
-class SumQuery:
-    """One private sum: ``sum over groups of draws`` rows, each a vector of ``width`` numbers.
+class QueryShape:
+    """A sum that a method may ask for: one line of its outline.
 
-    ``l2_norm_bound`` bounds what one record adds to one row, in the query's own units;
-    ``lattice_norm_bound`` is the same bound in whole lattice units (None in real arithmetic), so
-    a unit has ``lattice_scale`` lattice units; ``share`` is the part of the budget that pays.
+    A record belongs to one group, and adds to each row of that group in which it takes part a
+    vector of ``width`` numbers whose l2 norm is at most ``l2_norm_bound``; ``participation`` has an
+    entry for each group. ``reads`` says in words what is added, and ``statistic`` which kind of
+    statistic does it. ``share`` is this line's part of the budget, in parts of all the outline's
+    shares; a line that is asked for several times has an even part of it each time.
+    ``replacement_factor`` is the largest change when a record is replaced, over the norm bound. The
+    noisy sums are handed on over ``divisor``.
     """
 
     name: str
+    reads: str
+    statistic: str
     width: int
-    l2_norm_bound: float
-    lattice_norm_bound: int | None
-    share: float
-    participation: tuple[Participation, ...]
+    participation: tuple[Participation, ...] = (ALL_ONCE,)
+    l2_norm_bound: float = 1.0
+    share: float = 1.0
+    repeats: int = 1
+    replacement_factor: float = 2.0
+    divisor: float = 1.0
+
+    @property
+    def groups(self) -> int:
+        return len(self.participation)
 
     @property
     def rows(self) -> int:
         return sum(group.draws for group in self.participation)
 
     @property
-    def shape(self) -> tuple[int, int]:
-        return (self.rows, self.width)
+    def drawn(self) -> bool:
+        """Whether records are drawn, rather than each of them added once."""
+        return not all(group.once for group in self.participation)
 
     @property
-    def lattice_scale(self) -> float:
-        """Lattice units per unit; 1 in real arithmetic."""
-        if self.lattice_norm_bound is None:
-            return 1.0
-        return self.lattice_norm_bound / self.l2_norm_bound
+    def names(self) -> tuple[str, ...]:
+        """What the sum is called, each time that it is asked for."""
+        if self.repeats == 1:
+            return (self.name,)
+        return tuple(f"{self.name} {turn}" for turn in range(1, self.repeats + 1))

@@ -27,8 +27,8 @@ from capemix.data.soft_labels import (
 from capemix.errors import InputError
 from capemix.guarantee import Guarantee
 from capemix.plan import MomentsPlan, Plan, RecordPlan
-from capemix.prepare.rows import denormalise_rows
-from capemix.prepare.steps import SiteZScore
+from capemix.sums.rows import denormalise_rows
+from capemix.sums.steps import SiteZScore
 from capemix.private import Json, public_text
 from capemix.redraw import redrawn_rows
 from capemix.synthesizers.told import more_than_noise

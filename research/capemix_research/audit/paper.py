@@ -13,7 +13,7 @@ from capemix.audit.many import Task
 from capemix.audit.measure import Measured
 from capemix.audit.settings import Lost, Setting, View
 from capemix.plan import Plan, make_plan
-from capemix.prepare.steps import SiteZScore
+from capemix.sums.steps import SiteZScore
 from capemix_research.audit.power import Pair, would_catch
 
 _GAUSSIAN: Final[dict[str, Any]] = {"scheme": "cape", "masks": "gaussian"}

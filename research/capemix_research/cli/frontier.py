@@ -105,7 +105,7 @@ def public_task(
     from capemix.api import PAID
     from capemix.data import DATASETS
     from capemix.evaluate.score import NOT_CLIPPED
-    from capemix.prepare.rows import Preparation
+    from capemix.sums.rows import Preparation
     from capemix_research.frontier import Task
 
     classifier = trained.classifier()

@@ -76,7 +76,7 @@ def _random_rows(count: int, width: int) -> LabeledRows:
 
 def _plan(rows: LabeledRows, sites: int, samples: int, dropouts: int) -> Plan:
     from capemix.plan import make_plan
-    from capemix.prepare.steps import PublicMap
+    from capemix.sums.steps import PublicMap
 
     return make_plan(
         width=rows.width,

@@ -16,11 +16,11 @@ from typing import Any, Final
 
 import numpy as np
 
-from capemix.blocks import Block, blocks
-from capemix.mix.select import Selected
-from capemix.pipeline import Coordinator, SourceDraws, masks_of, prepare_site, site_share
+from capemix.sums.blocks import Block, blocks
+from capemix.sums.select import Selected
+from capemix.sums.share import Coordinator, SourceDraws, masks_of, prepare_site, site_share
 from capemix.plan import Plan, make_plan
-from capemix.prepare.steps import PublicMap
+from capemix.sums.steps import PublicMap
 from capemix.queries import Participation
 from capemix.randomness.simulation import simulation_generator
 from capemix.randomness.source import SystemSource

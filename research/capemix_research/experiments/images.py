@@ -127,7 +127,7 @@ def released(cell: Cell, folder: str, most: int = ROWS) -> tuple[str, int, int, 
     from capemix.api import release_of
     from capemix.data import load_dataset, partition
     from capemix.data.registry import dataset_info
-    from capemix.prepare.steps import PublicMap
+    from capemix.sums.steps import PublicMap
     from capemix.randomness.source import SeededSource
 
     train, _ = load_dataset(cell.dataset)
@@ -168,7 +168,7 @@ def released(cell: Cell, folder: str, most: int = ROWS) -> tuple[str, int, int, 
 def _without(off: str) -> Iterator[tuple[Any, str, Any]]:
     """What is replaced to leave an ingredient out."""
     from capemix.plan import moments as plan
-    from capemix.prepare.head import Head
+    from capemix.statistics.head import Head
     from capemix.synthesizers import images
 
     def unsmoothed(head: Head, about: Any) -> Any:

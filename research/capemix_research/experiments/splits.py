@@ -13,7 +13,7 @@ from capemix.data import DatasetInfo, LabeledRows, partition
 from capemix.engines.local import run_local
 from capemix.evaluate.score import train_and_test
 from capemix.plan import make_plan
-from capemix.prepare.steps import PublicMap
+from capemix.sums.steps import PublicMap
 
 SPLITS: Final = ("iid", "dirichlet 0.1", "a class missing")
 SCHEMES: Final = ("cape", "conventional")

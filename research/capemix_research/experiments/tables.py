@@ -39,7 +39,7 @@ from capemix.data import LabeledRows, Table, fitted_table, open_data
 from capemix.data.registry import DATA_FOLDER
 from capemix.data.schema import Category, Number
 from capemix.evaluate import train_and_test
-from capemix.prepare.rows import Preparation
+from capemix.sums.rows import Preparation
 from capemix.randomness.simulation import simulation_generator
 from capemix.randomness.source import SystemSource
 from capemix.synthesizers.tables import map_of

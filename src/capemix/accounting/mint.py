@@ -17,7 +17,7 @@ from capemix.accounting.sampled import (
 )
 from capemix.accounting.theorem1 import Theorem1
 from capemix.guarantee import SEAL, Adversary, Guarantee, Status, ViewCost
-from capemix.queries import Relation, SumQuery
+from capemix.queries import QueryShape, Relation
 
 SAMPLER_ERROR: Final = 2.0**-100
 """Total-variation error per draw that a noise sampler may have; `randomness.tables` keeps it."""
@@ -85,7 +85,7 @@ class NoisedSum:
     over the norm bound.
     """
 
-    query: SumQuery
+    query: QueryShape
     view_multipliers: Mapping[str, float]
     arithmetic: str
     site_sigma: float | None
@@ -309,22 +309,31 @@ def mint_recordwise(
     )
 
 
+@dataclass(frozen=True)
+class PublishedClaim:
+    """What a published theorem claims of a release. ``noise`` is the deviation on a released number,
+    ``theorem_noise`` what of it the theorem speaks of, ``multiplier`` the noise over what one record
+    adds."""
+
+    theorem: Theorem1
+    noise: float
+    theorem_noise: float
+    multiplier: float
+
+
 def mint_paper(
-    theorem: Theorem1,
+    claim: PublishedClaim,
     *,
-    noise: float,
-    theorem_noise: float,
-    multiplier: float,
     delta: float,
     adversary: Adversary,
     arithmetic: str,
     seeded: bool,
 ) -> Guarantee:
     """What Theorem 1 claims for the release; it says nothing of the server or of colluders."""
-    epsilon = _plus(theorem.epsilon(theorem_noise, delta), None)
-    views = {"public": ViewCost(noise, multiplier, epsilon)}
+    epsilon = _plus(claim.theorem.epsilon(claim.theorem_noise, delta), None)
+    views = {"public": ViewCost(claim.noise, claim.multiplier, epsilon)}
     if adversary.sites > 1:
-        views["server"] = ViewCost(noise, multiplier, None)
+        views["server"] = ViewCost(claim.noise, claim.multiplier, None)
     status = Status.SEEDED if seeded else Status.NO_PRIVACY if epsilon is None else Status.PAPER
     return Guarantee(
         epsilon=epsilon,

@@ -15,10 +15,10 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from capemix.pipeline import prepare_to_mix
+from capemix.sums.share import prepare_to_mix
 from capemix.plan import Plan
-from capemix.prepare.rows import PreparedRows
-from capemix.prepare.steps import SiteZScore
+from capemix.sums.rows import PreparedRows
+from capemix.sums.steps import SiteZScore
 from capemix.queries import Relation, Selection
 
 TOO_LONG: Final = 3.0

@@ -25,12 +25,12 @@ from capemix.data.rows import LabeledRows, pixel_names
 from capemix.engines.local import sum_local
 from capemix.guarantee import Guarantee
 from capemix.moments import release_moments
-from capemix.pipeline import SourceDraws, prepare_records, site_share
+from capemix.sums.share import SourceDraws, prepare_records, site_share
 from capemix.plan import MomentsPlan, Plan
 from capemix.plan.images import Images
 from capemix.plan.moments import make_moments_plan
-from capemix.prepare.moments import sum_contributions
-from capemix.prepare.steps import PublicMap
+from capemix.statistics.moments import sum_projected
+from capemix.sums.steps import PublicMap
 from capemix.randomness.source import SeededSource, Source
 
 Real = npt.NDArray[np.float64]
@@ -187,7 +187,7 @@ def added(plan: Plan, sites: Sequence[LabeledRows]) -> Real:
         raise ValueError("a round of sums says what a record adds")
     bound = plan.lattice_norm_bound
     parts = [
-        sum_contributions(rows.features, rows.labels, plan.contribution, lattice_norm_bound=bound)
+        sum_projected(rows.features, rows.labels, plan.contribution, lattice_norm_bound=bound)
         for rows in sites
     ]
     return np.asarray(sum(part.sums for part in parts), dtype=np.float64)

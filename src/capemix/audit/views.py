@@ -16,9 +16,9 @@ import numpy.typing as npt
 
 from capemix.audit.canary import World, two_worlds
 from capemix.audit.settings import Lost, Setting, View
-from capemix.blocks import blocks
+from capemix.sums.blocks import blocks
 from capemix.federation import MaskKind
-from capemix.pipeline import Coordinator, SiteShare, SourceDraws, masks_of, site_share
+from capemix.sums.share import Coordinator, SiteShare, SourceDraws, masks_of, site_share
 from capemix.queries import Selection
 from capemix.randomness.source import Source
 from capemix.zerosum.graph import PeerGraph

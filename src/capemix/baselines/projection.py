@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from capemix.plan import Projection
-from capemix.prepare.frame import BITS, MOST_EXACT, row_by_row
+from capemix.statistics.projection import BITS, MOST_EXACT, row_by_row
 from capemix.randomness.gaussian import add_gaussian
 from capemix.randomness.source import SeededSource
 

@@ -19,7 +19,7 @@ from capemix.baselines.projection import back, project, public_matrix
 from capemix.data.rows import LabeledRows, read_from_rows_of
 from capemix.errors import InputError
 from capemix.plan import RecordPlan
-from capemix.prepare.rows import clip_rows, denormalise_rows, truncate_rows
+from capemix.sums.rows import clip_rows, denormalise_rows, truncate_rows
 from capemix.randomness.source import SeededSource, Source, SystemSource
 from capemix.randomness.tables import response_shift, rounded_gaussian
 from capemix.release import Release

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from capemix.data import Table as Columns
     from capemix.evaluate import Classifier
     from capemix.plan import Plan, RecordPlan
-    from capemix.prepare.steps import Normalise, PublicMap
+    from capemix.sums.steps import Normalise, PublicMap
 
 SchemeName = Literal["central", "conventional", "cape"]
 FormName = Literal["joint", "algorithm1"]
@@ -216,7 +216,7 @@ class Mixing:
 
     def public_map(self, info: DatasetInfo | None = None) -> PublicMap:
         """By the range that was given, else by the dataset's own."""
-        from capemix.prepare.steps import PublicMap
+        from capemix.sums.steps import PublicMap
 
         if self.public_range is None and info is not None:
             return PublicMap.of_range(*info.value_range, center=self.public_center)
@@ -503,7 +503,7 @@ class Method:
     ) -> dict[str, Any]:
         """In the words of `capemix.api.release_of`; ``typed`` are the options that were given."""
         from capemix.api import PAID
-        from capemix.prepare.steps import SiteZScore
+        from capemix.sums.steps import SiteZScore
 
         paper = self.accountant == "paper" and mixing.public_range is None
         kind = self.normalise or ("site-zscore" if paper else "public")

@@ -1,7 +1,7 @@
 """The whole protocol in one process: every message of a federation, and no network.
 
-To see what the protocol itself costs. The release has the law of `run_local`, and its bits under
-ring masks with the same test seed; so have the rounds of `sums_in_process` and `sums_local`.
+To see what the protocol itself costs. The sums have the law of `LocalEngine`'s, and their bits
+under ring masks with the same test seed.
 """
 
 from __future__ import annotations
@@ -18,19 +18,20 @@ import numpy as np
 import numpy.typing as npt
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
+from capemix.collector import Origin
 from capemix.data.rows import LabeledRows, read_from_rows_of
+from capemix.engines.local import check_sites, checked_source
 from capemix.errors import InputError
-from capemix.moments import SumOf
-from capemix.pipeline import SiteShare, SourceDraws, prepare_records, site_share
-from capemix.plan import MomentsPlan, Plan
+from capemix.plan import Plan
 from capemix.protocol.agreement import public_bytes
 from capemix.protocol.chunks import DEFAULT_CHUNK
 from capemix.protocol.coordinator import Run
-from capemix.protocol.part import Part
 from capemix.protocol.roster import Member, Roster
 from capemix.protocol.site import Site
-from capemix.randomness.source import SeededSource, Source, SystemSource
-from capemix.release import Release
+from capemix.protocol.step import ReleaseStep
+from capemix.randomness.source import SeededSource, Source
+from capemix.sums.query import SumQuery
+from capemix.sums.share import SiteShare, SourceDraws, prepare_records, site_share
 from capemix.zerosum.masks import SiteKeys
 
 
@@ -44,75 +45,60 @@ class Stage:
     bytes_in: int = 0
 
 
-def run_in_process(
-    plan: Plan,
-    sites: Sequence[LabeledRows],
-    *,
-    source: Source | None = None,
-    chunk_bytes: int = DEFAULT_CHUNK,
-) -> tuple[Release, list[Stage]]:
-    """Carry out a calibrated cape plan; sites answer in turn, so that one upload is in memory."""
-    source = SystemSource() if source is None else source
-    means, stages = sum_in_process(plan, sites, source=source, chunk_bytes=chunk_bytes)
-    guarantee = plan.guarantee(
-        seeded=isinstance(source, SeededSource),
-        one_process=True,
-        read_from_rows=read_from_rows_of(sites),
-    )
-    return Release.from_means(plan, means, guarantee, schema_of=sites[0]), stages
+class InProcessEngine:
+    """Every site of a cape federation, answering in turn, so that one upload is in memory.
+    ``stages`` has what each stage of each sum took."""
 
+    def __init__(
+        self,
+        sites: Sequence[LabeledRows],
+        source: Source | None = None,
+        *,
+        chunk_bytes: int = DEFAULT_CHUNK,
+    ) -> None:
+        self._sites, self._source = list(sites), checked_source(source)
+        self._chunk_bytes = chunk_bytes
+        self._release = secrets.token_bytes(16)
+        self.stages: list[Stage] = []
 
-def sums_in_process(sites: Sequence[LabeledRows], source: Source) -> SumOf:
-    """The rounds of a release, each a run with a source of its own."""
-    release = secrets.token_bytes(16)
+    def check(self, plan: Plan) -> None:
+        check_sites(plan, self._sites)
 
-    def sum_of(whole: MomentsPlan, name: str, plan: Plan) -> npt.NDArray[np.floating[Any]]:
-        part = Part(release, whole, name)
-        return sum_in_process(plan, sites, source=source.child("round", name), part=part)[0]
-
-    return sum_of
-
-
-def sum_in_process(
-    plan: Plan,
-    sites: Sequence[LabeledRows],
-    *,
-    source: Source,
-    chunk_bytes: int = DEFAULT_CHUNK,
-    part: Part | None = None,
-) -> tuple[npt.NDArray[np.floating[Any]], list[Stage]]:
-    """One run: the noisy sums over the plan's divisor."""
-    if len(sites) != plan.federation.sites:
-        raise InputError(
-            "sites",
-            f"must be {plan.federation.sites} for this plan",
-            value=len(sites),
-            fix="repartition",
+    def origin(self, plan: Plan) -> Origin:  # noqa: ARG002
+        return Origin(
+            seeded=isinstance(self._source, SeededSource),
+            one_process=True,
+            read_from_rows=read_from_rows_of(self._sites),
         )
-    keys = [Ed25519PrivateKey.generate() for _ in range(len(sites) + 1)]
-    members = [Member(f"member {n}", public_bytes(key)) for n, key in enumerate(keys)]
-    roster = Roster(members[0], tuple(members[1:]))
-    made = [
-        _site(number, keys[number + 1], roster, rows, source) for number, rows in enumerate(sites)
-    ]
-    stages: list[Stage] = []
-    with tempfile.TemporaryDirectory(prefix="capemix-spool-") as spool:
-        run = Run(
-            plan,
-            sites[0].schema(),
-            roster,
-            keys[0],
-            secrets.token_bytes(16),
-            Path(spool),
-            chunk_bytes=chunk_bytes,
-            part=part,
-        )
-        while run.round is not None:
-            stages.append(_one_round(run, made))
-        started = time.monotonic()
-        means = run.release_sums()
-        stages.append(Stage("sum", time.monotonic() - started))
-    return means, stages
+
+    def list_classes(self, plan: Plan, query: SumQuery, failure: float) -> dict[str, float]:
+        raise InputError("classes", "must be declared in a federation", fix="list them")
+
+    def sum(self, plan: Plan, query: SumQuery) -> npt.NDArray[np.floating[Any]]:
+        """One run of the protocol."""
+        source = self._source if query.drawn else self._source.child("round", query.name)
+        keys = [Ed25519PrivateKey.generate() for _ in range(len(self._sites) + 1)]
+        members = [Member(f"member {n}", public_bytes(key)) for n, key in enumerate(keys)]
+        roster = Roster(members[0], tuple(members[1:]))
+        made = [
+            _site(number, keys[number + 1], roster, rows, source)
+            for number, rows in enumerate(self._sites)
+        ]
+        with tempfile.TemporaryDirectory(prefix="capemix-spool-") as spool:
+            run = Run(
+                ReleaseStep(self._release, plan, query.name, query.summed),
+                roster,
+                keys[0],
+                secrets.token_bytes(16),
+                Path(spool),
+                chunk_bytes=self._chunk_bytes,
+            )
+            while run.round is not None:
+                self.stages.append(_one_round(run, made))
+            started = time.monotonic()
+            sums = run.release_sums()
+            self.stages.append(Stage("sum", time.monotonic() - started))
+        return sums
 
 
 def _site(
@@ -120,15 +106,15 @@ def _site(
 ) -> Site:
     draws = source.child("site", number)
 
-    def make_share(plan: Plan, masks: SiteKeys) -> SiteShare:
-        prepared = prepare_records(plan, rows.features, rows.labels)
+    def make_share(query: SumQuery, masks: SiteKeys) -> SiteShare:
+        prepared = prepare_records(query, rows.features, rows.labels)
         try:
-            return site_share(plan, number, prepared, SourceDraws(plan, draws), masks)
+            return site_share(query, number, prepared, SourceDraws(query, draws), masks)
         finally:
             draws.erase()
 
     keys = source.child("protocol", number)
-    return Site(number, identity, roster, keys, lambda *_: None, make_share)
+    return Site(number, identity, roster, keys, lambda _step: None, make_share)
 
 
 def _one_round(run: Run, sites: Sequence[Site]) -> Stage:
@@ -146,6 +132,6 @@ def _one_round(run: Run, sites: Sequence[Site]) -> Stage:
             bytes_out += len(asked)
             bytes_in += len(chunk)
         if name == "upload":
-            sites[site].let_go()  # all sites share one memory here
+            sites[site].free_upload()  # all sites share one memory here
     run.close()
     return Stage(name, time.monotonic() - started, bytes_out, bytes_in)

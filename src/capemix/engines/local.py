@@ -8,50 +8,134 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from capemix.data.rows import DEALING, LabeledRows, read_from_rows_of
+from capemix.collector import Origin
+from capemix.data.rows import DEALING, LabeledRows, UnlistedRows, read_from_rows_of
+from capemix.engines.class_list import listed_words
 from capemix.errors import InputError
 from capemix.federation import Scheme
-from capemix.moments import SumOf
-from capemix.pipeline import Coordinator, SourceDraws, check_site, prepare_records, site_share
-from capemix.plan import MomentsPlan, Plan
+from capemix.plan import Plan
 from capemix.queries import Selection
 from capemix.randomness.source import SeededSource, Source, SystemSource
-from capemix.release import Release
+from capemix.sums.aggregate import Aggregate
+from capemix.sums.query import SumQuery
+from capemix.sums.share import SourceDraws, check_site, prepare_records, site_share
 from capemix.zerosum.graph import PeerGraph
 from capemix.zerosum.masks import SiteKeys, deal_keys
 
+Rows = LabeledRows | UnlistedRows | Sequence[LabeledRows]
 
-def sum_local(
-    plan: Plan,
-    sites: Sequence[LabeledRows],
-    *,
-    source: Source | None = None,
-    progress: Callable[[int], None] | None = None,
-    threads: int | None = None,
-    before: Callable[[], None] | None = None,
-) -> npt.NDArray[np.floating[Any]]:
-    """Every site's share, added up and unmasked: the noisy sums over the plan's divisor.
-    ``progress`` counts rows over all sites; ``before`` is called once the rows fit the plan, before
-    anything is drawn from them."""
-    federation = plan.federation
-    if len(sites) != federation.sites:
-        raise InputError(
-            "sites",
-            f"must be {federation.sites} for this plan",
-            value=len(sites),
-            fix="repartition",
-        )
-    for rows in sites:
-        if rows.classes != plan.classes:
+
+class LocalEngine:
+    """The rows of one curator, or of every site, and where the noise comes from.
+
+    ``progress`` is called with the number of rows of a drawn sum just finished, over all sites.
+    """
+
+    def __init__(
+        self,
+        rows: Rows,
+        source: Source | None = None,
+        *,
+        progress: Callable[[int], None] | None = None,
+        threads: int | None = None,
+    ) -> None:
+        self._source = checked_source(source)
+        self._unlisted = rows if isinstance(rows, UnlistedRows) else None
+        self._sites: list[LabeledRows] = []
+        if isinstance(rows, LabeledRows):
+            self._sites = [rows]
+        elif not isinstance(rows, UnlistedRows):
+            self._sites = list(rows)
+        self._progress, self._threads = progress, threads
+
+    def check(self, plan: Plan) -> None:
+        if self._unlisted is None:
+            check_sites(plan, self._sites)
+            sound = plan.countable
+            for query in plan.queries():
+                for rows in self._sites:
+                    check_site(query, rows.labels, sound=sound)
+        elif plan.facts.classes is not None:
             raise InputError(
-                "rows",
-                f"must have the plan's {len(plan.classes)} classes",
-                value=len(rows.classes),
-                fix="plan with classes=rows.classes",
+                "rows", "have no list of classes", fix="list the classes that the plan declares"
             )
-    source = SystemSource() if source is None else source
+
+    def origin(self, plan: Plan) -> Origin:
+        fixed = any(
+            group.selection is Selection.FIXED
+            for line in plan.body
+            for group in line.participation
+        )
+        dealt = (DEALING,) if fixed and any(rows.dealt for rows in self._sites) else ()
+        return Origin(
+            seeded=isinstance(self._source, SeededSource),
+            one_process=True,
+            read_from_rows=read_from_rows_of(self._sites) + dealt,
+        )
+
+    def list_classes(self, plan: Plan, query: SumQuery, failure: float) -> dict[str, float]:
+        rows = self._unlisted
+        if rows is None or plan.federation.sites > 1:
+            raise InputError("classes", "must be declared for these rows", fix="list them")
+        words = rows.take(rows.fits()).words
+        return listed_words(words, query, failure, self._source.child("round", query.name))
+
+    def sum(self, plan: Plan, query: SumQuery) -> npt.NDArray[np.floating[Any]]:
+        if self._unlisted is not None and not self._sites:
+            self._sites = [self._unlisted.listed(plan.known.listed)]
+        source = self._source if query.drawn else self._source.child("round", query.name)
+        return sum_shares(
+            query, self._sites, source, progress=self._progress, threads=self._threads
+        )
+
+
+def checked_source(source: Source | None) -> Source:
+    """The system's, unless a test has a seed: no other kind makes noise."""
+    if source is None:
+        return SystemSource()
     if type(source) not in (SystemSource, SeededSource):
         raise TypeError("noise comes from a SystemSource, or a SeededSource in tests")
+    return source
+
+
+def check_sites(plan: Plan, sites: Sequence[LabeledRows]) -> None:
+    """Whether these are rows that the plan is for: as many sites, the same columns and classes."""
+    if len(sites) != plan.federation.sites:
+        raise InputError(
+            "sites",
+            f"must be {plan.federation.sites} for this plan",
+            value=len(sites),
+            fix="pool them for the central scheme, or repartition",
+        )
+    for rows in sites:
+        if rows.classes != plan.facts.classes:
+            raise InputError(
+                "rows",
+                f"must have the plan's {len(plan.facts.classes or ())} classes",
+                value=len(rows.classes),
+                fix="plan with the facts of these rows",
+            )
+        if rows.table != plan.facts.table:
+            raise InputError("schema", "must be the same at every site", fix="code all rows by one")
+        if rows.width != plan.facts.width:
+            raise InputError(
+                "rows",
+                f"must have the plan's {plan.facts.width} columns",
+                value=rows.width,
+                fix="plan for these rows, or choose columns",
+            )
+
+
+def sum_shares(
+    query: SumQuery,
+    sites: Sequence[LabeledRows],
+    source: Source,
+    *,
+    progress: Callable[[int], None] | None = None,
+    threads: int | None = None,
+) -> npt.NDArray[np.floating[Any]]:
+    """Every site's share, added up and unmasked."""
+    federation = query.federation
     keys: dict[int, SiteKeys] = {}
     if federation.scheme is Scheme.CAPE and federation.sites > 1:
         graph = (
@@ -60,64 +144,16 @@ def sum_local(
             else PeerGraph.circulant(federation.sites, federation.peers, source.stream("graph"))
         )
         keys = {site.site: site for site in deal_keys(graph, source)}
-    for rows in sites:
-        check_site(plan, rows.labels)
-    if before is not None:
-        before()
-    coordinator = Coordinator(plan)
+    total = Aggregate(query)
     for index, rows in enumerate(sites):
-        prepared = prepare_records(plan, rows.features, rows.labels)
-        draws = SourceDraws(plan, source.child("site", index))
-        coordinator.add(
-            site_share(
-                plan, index, prepared, draws, keys.get(index), progress=progress, threads=threads
-            )
+        prepared = prepare_records(query, rows.features, rows.labels)
+        draws = SourceDraws(query, source.child("site", index))
+        own = keys.get(index)
+        total.add(
+            site_share(query, index, prepared, draws, own, progress=progress, threads=threads)
         )
     if keys:
-        coordinator.unmask({s: k.own for s, k in keys.items()}, {}, threads=threads)
+        total.unmask({s: k.own for s, k in keys.items()}, {}, threads=threads)
         for one in keys.values():
             one.erase()
-    return coordinator.release_sums(divisor=plan.mixing.divisor, threads=threads)
-
-
-def read_from_rows(plan: Plan, sites: Sequence[LabeledRows]) -> tuple[str, ...]:
-    """The public facts that were read from the sites' rows: among them who is at which site, where
-    rows were dealt out here and it matters who shares a site with whom."""
-    fixed = plan.mixing.selection is Selection.FIXED
-    dealt = (DEALING,) if fixed and any(rows.dealt for rows in sites) else ()
-    return read_from_rows_of(sites) + dealt
-
-
-def sums_local(sites: Sequence[LabeledRows], source: Source) -> SumOf:
-    """The rounds of a release, each with a source of its own."""
-
-    def sum_of(_whole: MomentsPlan, name: str, plan: Plan) -> npt.NDArray[np.floating[Any]]:
-        return sum_local(plan, sites, source=source.child("round", name))
-
-    return sum_of
-
-
-def run_local(
-    plan: Plan,
-    sites: Sequence[LabeledRows],
-    *,
-    source: Source | None = None,
-    progress: Callable[[int], None] | None = None,
-    threads: int | None = None,
-    before: Callable[[], None] | None = None,
-    reference: bool = True,
-) -> Release:
-    """The release of `sum_local`; ``reference`` asks for the guarantee's PLD figure."""
-    source = SystemSource() if source is None else source
-    means = sum_local(plan, sites, source=source, progress=progress, threads=threads, before=before)
-    return Release.from_means(
-        plan,
-        means,
-        plan.guarantee(
-            seeded=isinstance(source, SeededSource),
-            one_process=True,
-            reference=reference,
-            read_from_rows=read_from_rows(plan, sites),
-        ),
-        schema_of=sites[0],
-    )
+    return total.release_sums(threads=threads)

@@ -16,8 +16,8 @@ from capemix.data.rows import LabeledRows
 from capemix.data.soft_labels import SoftLabels
 from capemix.errors import InputError
 from capemix.evaluate.classifiers import Classifier, Progress
-from capemix.prepare.rows import Preparation
-from capemix.prepare.steps import SiteZScore, normalise_from_json
+from capemix.sums.rows import Preparation
+from capemix.sums.steps import SiteZScore, normalise_from_json
 from capemix.private import Private
 
 

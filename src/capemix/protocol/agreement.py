@@ -11,7 +11,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X25519PublicKey
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
-from capemix.plan import Plan
+from capemix.federation import Federation
 from capemix.protocol.wire import Context, ProtocolError, digest
 from capemix.randomness.source import ByteStream
 from capemix.zerosum.graph import PeerGraph
@@ -57,13 +57,12 @@ def setting_of(keys: Mapping[int, dict[str, Any]], members: Iterable[int]) -> st
     return digest({"keys": shown, "members": sorted(members)}).hex()
 
 
-def peers_among(plan: Plan, nonces: Mapping[int, bytes]) -> dict[int, tuple[int, ...]]:
+def peers_among(federation: Federation, nonces: Mapping[int, bytes]) -> dict[int, tuple[int, ...]]:
     """Each site's peers among those that revealed a nonce.
 
     A sparse graph is drawn from all these nonces, committed to before any was revealed, so that
     nobody, the server included, chooses who stands beside whom.
     """
-    federation = plan.federation
     if federation.peers is None:
         graph = PeerGraph.complete(federation.sites)
     else:

@@ -21,26 +21,26 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
 from capemix.errors import InputError
-from capemix.pipeline import Coordinator, share_bytes, share_dtype
-from capemix.plan import Plan
 from capemix.protocol import shamir
 from capemix.protocol.agreement import pair_key, peers_among, public_bytes, setting_of
 from capemix.protocol.chunks import DEFAULT_CHUNK, LEAST_CHUNK, MOST_CHUNK, MOST_CHUNKS, Cut
-from capemix.protocol.part import Part
 from capemix.protocol.roster import Roster
 from capemix.protocol.site import ROUNDS, SEALED_BYTES
+from capemix.protocol.step import ReleaseStep
 from capemix.protocol.wire import (
     COORDINATOR,
     Context,
     Message,
     ProtocolError,
     bytes_of,
+    digest,
     open_message,
     open_text,
-    proposal_digest,
     seal,
 )
 from capemix.randomness.source import erase
+from capemix.sums.aggregate import Aggregate
+from capemix.sums.share import share_bytes, share_dtype
 
 _PIECE: Final = 1 << 20
 """How many numbers of an upload are in memory beside the sum."""
@@ -49,27 +49,24 @@ _LONGEST_REASON: Final = 500
 
 
 class Run:
-    """One run, from the proposal to the noisy sums. ``part`` says of which release it is a round,
-    if it is one."""
+    """One run, from the proposal of a sum to the noisy sums."""
 
     def __init__(
         self,
-        plan: Plan,
-        schema: dict[str, Any],
+        step: ReleaseStep,
         roster: Roster,
         identity: Ed25519PrivateKey,
         run: bytes,
         spool: Path,
         *,
         chunk_bytes: int = DEFAULT_CHUNK,
-        part: Part | None = None,
     ) -> None:
         if public_bytes(identity) != roster.coordinator.identity:
             raise InputError(
                 "identity", "is not the roster's coordinator", fix="use the coordinator's key"
             )
-        self.plan = plan
-        self._cut = Cut(share_bytes(plan), chunk_bytes)
+        self._query = step.query
+        self._cut = Cut(share_bytes(self._query), chunk_bytes)
         if not self._cut.allowed:
             raise InputError(
                 "chunk_bytes",
@@ -78,13 +75,11 @@ class Run:
                 value=chunk_bytes,
                 fix=f"try {DEFAULT_CHUNK}",
             )
-        self._schema = schema
         self._roster = roster
         self._identity = identity
         self._spool = spool
-        self._round_of = None if part is None else part.as_json()
-        proposed = proposal_digest(plan.as_json(), schema, self._round_of)
-        self._context = Context(run, roster.digest(), proposed)
+        self._proposed = step.as_json()
+        self._context = Context(run, roster.digest(), digest(self._proposed))
         self._round = 0
         self._alive = tuple(range(len(roster.sites)))
         self._replies: list[dict[int, Message]] = [{}]
@@ -133,13 +128,11 @@ class Run:
 
     def _request(self, round_: str) -> dict[str, Any]:
         if round_ == "plan":
-            proposal = {
+            return {
                 "run": self._context.run.hex(),
                 "roster": self._context.roster.hex(),
-                "plan": self.plan.as_json(),
-                "schema": self._schema,
+                "step": self._proposed,
             }
-            return proposal if self._round_of is None else {**proposal, "part": self._round_of}
         if round_ == "agree":
             uploads = self._replies[ROUNDS.index("upload")]
             return {"included": {str(s): uploads[s].body["setting"] for s in self.included}}
@@ -169,7 +162,7 @@ class Run:
             message = open_message(self._context, raw, key, round=round_, sender=site)
             self._check(round_, site, message)
         except ProtocolError as error:
-            self.lose(site, str(error))
+            self.mark_lost(site, str(error))
             return
         if round_ == "upload":
             with self._path(site).open("wb") as file:
@@ -197,9 +190,9 @@ class Run:
         announced = self._replies[ROUNDS.index("upload")][site].body["chunks"][index]
         if len(data) != self._cut.length(index):
             whole = self._cut.length(index)
-            self.lose(site, f"chunk {index} of its upload has {len(data)} bytes, not {whole}")
+            self.mark_lost(site, f"chunk {index} of its upload has {len(data)} bytes, not {whole}")
         elif hashlib.sha256(data).hexdigest() != announced:
-            self.lose(site, f"chunk {index} of its upload is not the one that it announced")
+            self.mark_lost(site, f"chunk {index} of its upload is not the one that it announced")
         else:
             with self._path(site).open("r+b") as file:
                 file.seek(self._cut.span(index).start)
@@ -230,11 +223,11 @@ class Run:
             for peer in shares:
                 bytes_of(shares, peer, SEALED_BYTES)
         elif round_ == "upload":
-            shape, dtype = list(self.plan.query.shape), share_dtype(self.plan).str
+            shape, dtype = list(self._query.shape), share_dtype(self._query).str
             if set(body) != {"shape", "dtype", "chunks", "setting"}:
                 raise ProtocolError("its upload is announced with other fields than this version's")
             if (body["shape"], body["dtype"]) != (shape, dtype):
-                raise ProtocolError("its upload has another shape than the plan's")
+                raise ProtocolError("its upload has another shape than the sum's")
             self._check_setting(site, body["setting"])
             chunks = body["chunks"]
             if not isinstance(chunks, list) or len(chunks) != self._cut.chunks:
@@ -272,8 +265,8 @@ class Run:
         if self.round is None:
             raise ProtocolError("the run is over")
         for site in self.waiting_for:
-            self.lose(site, self._silence(site))
-        federation = self.plan.federation
+            self.mark_lost(site, self._silence(site))
+        federation = self._query.federation
         if self.round == "unmask":
             # Uploads are in: a site lost from here on costs nothing while enough reveal.
             if len(self._alive) < federation.agreement:
@@ -293,7 +286,7 @@ class Run:
             )
         if self.round == "keys":
             nonces = {s: bytes_of(m.body, "nonce", 32) for s, m in self._replies[1].items()}
-            self._peers = peers_among(self.plan, nonces)
+            self._peers = peers_among(self._query.federation, nonces)
         self._round += 1
         self._replies.append({})
 
@@ -303,7 +296,7 @@ class Run:
         chunks = self._cut.chunks
         return f"only {chunks - len(self._due[site])} of its upload's {chunks} chunks came"
 
-    def lose(self, site: int, why: str) -> None:
+    def mark_lost(self, site: int, why: str) -> None:
         """A site will not answer any more: it is missing for the rest of the run."""
         self.lost[site] = why
         self._alive = tuple(s for s in self._alive if s != site)
@@ -328,7 +321,7 @@ class Run:
     # -- the end -----------------------------------------------------------------------------------
 
     def release_sums(self) -> npt.NDArray[np.floating[Any]]:
-        """The noisy sums over the plan's divisor, the masks taken off."""
+        """The noisy sums over the line's divisor, the masks taken off."""
         if self.round is not None:
             raise ProtocolError(f"round {self.round} is still open")
         own_keys = {s: self._own_mask(s) for s in self.included}
@@ -339,17 +332,17 @@ class Run:
             for site in (s for s in self._peers[missing] if s in self.included):
                 other = bytes.fromhex(keys[site].body["mask"])
                 missing_pairs[site, missing] = pair_key(self._context, secret, other, missing, site)
-        total = Coordinator(self.plan)
+        total = Aggregate(self._query)
         for site in self.included:
             total.add_pieces(site, self._spooled(site))
             self._path(site).unlink()
         total.unmask(own_keys, missing_pairs)
         erase(*own_keys.values(), *missing_pairs.values())
-        return total.release_sums(divisor=self.plan.mixing.divisor)
+        return total.release_sums()
 
     def _spooled(self, site: int) -> Iterator[npt.NDArray[Any]]:
         with self._path(site).open("rb") as file:
-            while len(piece := np.fromfile(file, share_dtype(self.plan), _PIECE)):
+            while len(piece := np.fromfile(file, share_dtype(self._query), _PIECE)):
                 yield piece
 
     def _combined(self, kind: str, site: int) -> bytearray | None:
@@ -358,7 +351,7 @@ class Run:
             for holder, message in sorted(self._replies[ROUNDS.index("unmask")].items())
             if str(site) in message.body[kind]
         }
-        threshold = self.plan.federation.share_threshold
+        threshold = self._query.federation.share_threshold
         if len(revealed) < threshold:
             return None
         chosen = list(revealed)[:threshold]

@@ -19,8 +19,6 @@ from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
 
 from capemix.errors import InputError
-from capemix.pipeline import SiteShare, share_bytes
-from capemix.plan import Plan, plan_from_json
 from capemix.protocol import shamir
 from capemix.protocol.agreement import (
     box_key,
@@ -30,23 +28,24 @@ from capemix.protocol.agreement import (
     setting_of,
 )
 from capemix.protocol.chunks import LEAST_CHUNK, MOST_CHUNK, Cut
-from capemix.protocol.part import Part
 from capemix.protocol.roster import Roster
+from capemix.protocol.step import ReleaseStep
 from capemix.protocol.wire import (
     COORDINATOR,
     Context,
     Message,
     ProtocolError,
     bytes_of,
+    digest,
     open_message,
     open_text,
     parse,
-    proposal_digest,
     seal,
     sites_of,
 )
-from capemix.queries import Selection
 from capemix.randomness.source import Process, SeededSource, Source, erase
+from capemix.sums.query import SumQuery
+from capemix.sums.share import SiteShare, share_bytes
 from capemix.zerosum.masks import SiteKeys
 
 SEALED_BYTES: Final = 2 * shamir.SHARE_BYTES + 16
@@ -54,11 +53,11 @@ SEALED_BYTES: Final = 2 * shamir.SHARE_BYTES + 16
 
 ROUNDS: Final = ("plan", "keys", "shares", "upload", "agree", "unmask")
 
-Consent = Callable[[Plan, dict[str, Any], Part | None], str | None]
-"""The site's policy: why a plan (with its public schema, and the release of which it is a round) is
-declined, or None. Never sees rows."""
+Consent = Callable[[ReleaseStep], str | None]
+"""The site's policy: why a sum, with the plan of its release, is declined, or None. Never sees
+rows."""
 
-MakeShare = Callable[[Plan, SiteKeys], SiteShare]
+MakeShare = Callable[[SumQuery, SiteKeys], SiteShare]
 """The site's part of the sum, masked with these keys: the one thing that reads rows."""
 
 
@@ -112,7 +111,7 @@ class Site:
             return reply
         finally:
             if self._broken or self._answered == len(ROUNDS):
-                self.let_go()
+                self.free_upload()
                 self._erase_secrets()
                 self._erase_shares()
 
@@ -144,7 +143,7 @@ class Site:
             )
         return bytes(self._uploaded[self._cut.span(index)])
 
-    def let_go(self) -> None:
+    def free_upload(self) -> None:
         """Free the upload's memory: no chunk can be had any more. The rounds go on."""
         self._uploaded = None
 
@@ -165,23 +164,18 @@ class Site:
         run = bytes_of(request.body, "run", 16)
         if bytes_of(request.body, "roster", 32) != self._roster.digest():
             raise ProtocolError("the coordinator's roster is not the one this site verified")
-        parts = ("plan", "schema", "part")
-        proposed = proposal_digest(*(request.body.get(name) for name in parts))
-        self._context = Context(run, self._roster.digest(), proposed)
+        self._context = Context(run, self._roster.digest(), digest(request.body.get("step")))
 
     def _plan(self, body: dict[str, Any]) -> Message:
-        found, schema = body.get("plan"), body.get("schema")
-        if not isinstance(found, dict) or not isinstance(schema, dict):
-            raise ProtocolError("a proposal needs a plan and a schema")
-        self._plan_made = plan = plan_from_json(found)
-        sites = len(self._roster.sites)
-        if plan.federation.sites != sites or not plan.federation.masked or plan.noise is None:
-            raise ProtocolError(f"the plan must be a calibrated cape plan for {sites} sites")
-        if plan.mixing.selection is not Selection.POISSON:
-            # Its cost rests on declared class sizes, and a site with fewer rows could not answer.
-            raise ProtocolError("in a federation records are drawn by Poisson selection")
-        part = None if body.get("part") is None else Part.from_json(body["part"])
-        reason = self._consent(plan, schema, part)
+        step = ReleaseStep.from_json(body.get("step"))
+        sites, federation = len(self._roster.sites), step.plan.federation
+        if federation.sites != sites or not federation.masked:
+            raise ProtocolError(f"the plan must be a cape plan for {sites} sites")
+        misfit = step.misfit()
+        if misfit is not None:
+            raise ProtocolError(misfit)
+        self._query = step.query
+        reason = self._consent(step)
         self._nonce = self._source.key("nonce")
         return self._reply(
             accept=reason is None,
@@ -226,10 +220,10 @@ class Site:
         if len(set(self._boxes.values()) | set(self._masks.values())) != 2 * len(keys):
             raise ProtocolError("two sites have one key")
         nonces = {s: bytes_of(m.body, "nonce", 32) for s, m in keys.items()}
-        self._peers = peers_among(self._plan_made, nonces)[self._number]
+        self._peers = peers_among(self._query.federation, nonces)[self._number]
         self._own_mask = self._source.key("own mask")
         holders = sorted((*self._peers, self._number))
-        threshold = self._plan_made.federation.share_threshold
+        threshold = self._query.federation.share_threshold
         own, pair = (
             shamir.split(secret, holders, threshold, self._source.stream("shamir", name))
             for name, secret in (("own", self._own_mask), ("pair", self._mask_secret))
@@ -297,7 +291,7 @@ class Site:
         self._setting = setting_of(self._keys_shown, self._members)
         setting = Message("setting", self._number, {"setting": self._setting})
         try:
-            share = self._make_share(self._plan_made, keys)
+            share = self._make_share(self._query, keys)
         finally:
             keys.erase()
             self._erase_secrets()
@@ -316,7 +310,7 @@ class Site:
         """Checked before a row is read or a budget charged."""
         chunk_bytes = body.get("chunk_bytes")
         if type(chunk_bytes) is int:
-            cut = Cut(share_bytes(self._plan_made), chunk_bytes)
+            cut = Cut(share_bytes(self._query), chunk_bytes)
             if cut.allowed:
                 return cut
         raise ProtocolError(
@@ -345,10 +339,10 @@ class Site:
     def _unmask(self, body: dict[str, Any]) -> Message:
         agreed = self._messages(body, "agreed", "agree")
         same = [m for m in agreed.values() if m.body == self._said["agree"]]
-        if len(same) < self._plan_made.federation.agreement:
+        if len(same) < self._query.federation.agreement:
             raise ProtocolError(
                 f"only {len(same)} sites signed the same included set;"
-                f" {self._plan_made.federation.agreement} are needed"
+                f" {self._query.federation.agreement} are needed"
             )
         own, pair = {}, {}
         for site, (of_own, of_pair) in self._held.items():
@@ -364,7 +358,7 @@ class Site:
         return Message(ROUNDS[self._answered], self._number, body)
 
     def _enough(self, count: int) -> None:
-        federation = self._plan_made.federation
+        federation = self._query.federation
         if count < federation.sites - federation.dropouts:
             raise ProtocolError(
                 f"{count} of {federation.sites} sites are left;"

@@ -22,7 +22,7 @@ COORDINATOR: Final = -1
 
 MAX_MESSAGE: Final = 1 << 24
 _FIELDS: Final = {"version", "round", "sender", "run", "body", "signature"}
-_VERSION: Final = "capemix-protocol/1"
+_VERSION: Final = "capemix-protocol/2"
 
 
 class ProtocolError(CapemixError):
@@ -56,13 +56,6 @@ class Message:
 def canonical(value: Any) -> bytes:
     """JSON in one spelling: sorted keys, no spaces, no NaN."""
     return json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False).encode()
-
-
-def proposal_digest(plan: Any, schema: Any, part: Any = None) -> bytes:
-    """What every message of a run is bound to: the plan, the columns that it is about, and the
-    release of which it is a round, if it is one."""
-    proposed = {"plan": plan, "schema": schema}
-    return digest(proposed if part is None else {**proposed, "part": part})
 
 
 def digest(value: Any) -> bytes:

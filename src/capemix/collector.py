@@ -1,0 +1,144 @@
+"""The only way from a method to a noisy sum."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from capemix.plan import Plan
+from capemix.randomness.source import SeededSource
+from capemix.sums.query import SumQuery
+from capemix.sums.statistic import Statistic
+
+Floats = npt.NDArray[np.floating[Any]]
+
+
+@dataclass(frozen=True)
+class Origin:
+    """Where an engine's sums come from: ``seeded`` noise hides nothing; in ``one_process`` whoever
+    ran it saw every row; ``read_from_rows`` names public facts that nobody declared."""
+
+    seeded: bool = False
+    one_process: bool = False
+    read_from_rows: tuple[str, ...] = ()
+
+
+class Engine(Protocol):
+    """Carries a query to where the rows are, and brings the noisy sum back."""
+
+    def check(self, plan: Plan) -> None:
+        """Refuse a plan that cannot be carried out here, before anything is charged or drawn."""
+        ...
+
+    def sum(self, plan: Plan, query: SumQuery) -> Floats:
+        """The noisy sums over all sites and over the line's divisor: rows by width."""
+        ...
+
+    def list_classes(self, plan: Plan, query: SumQuery, failure: float) -> dict[str, float]:
+        """The labels whose noisy counts pass a threshold, with those counts; one that a single
+        record has passes with a chance of ``failure`` at most."""
+        ...
+
+    def origin(self, plan: Plan) -> Origin:
+        """What the guarantee must know, once all sums are in."""
+        ...
+
+
+class Collector:
+    """Noisy sums, asked for one after the other. Each must be the next of the plan's outline.
+
+    ``plan`` has what was measured and chosen on the way; ``warnings`` what could not be told from
+    noise. ``before`` is called with the plan before its first sum is drawn, and before the first of
+    the method's own.
+    """
+
+    def __init__(
+        self,
+        plan: Plan,
+        engine: Engine,
+        *,
+        progress: Callable[[int], None] | None = None,
+        before: Callable[[Plan], None] | None = None,
+    ) -> None:
+        self.plan, self._engine = plan, engine
+        self._progress, self._before = progress, before
+        self._asked: list[str] = []
+        self._seen = hashlib.sha256()
+        self._said: list[str] = []
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        return tuple(self._said)
+
+    def warn(self, *said: str) -> None:
+        self._said += said
+
+    def ask(self, name: str, statistic: Statistic) -> npt.NDArray[Any]:
+        """The noisy sum of a statistic over all sites, over the line's divisor: of each group one
+        row, or one for each draw."""
+        query = self._next(name).of(statistic)
+        sums = self._engine.sum(self.plan, query)
+        self._done(name)
+        if query.drawn:  # large, and released as they are
+            return sums
+        self._seen.update(np.ascontiguousarray(sums).tobytes())
+        return np.asarray(sums, dtype=np.float64)
+
+    def list_classes(self, name: str, failure: float) -> dict[str, float]:
+        """The labels whose noisy counts stand out, with those counts."""
+        found = self._engine.list_classes(self.plan, self._next(name), failure)
+        self._done(name)
+        return found
+
+    def _next(self, name: str) -> SumQuery:
+        names, place = self.plan.names, len(self._asked)
+        if names[place : place + 1] != (name,):
+            raise ValueError(f"the sum {name!r} is not the next of the outline")
+        first_of_its_own = place == sum(line.repeats for line in self.plan.opening)
+        if self._before is not None and (place == 0 or first_of_its_own):
+            self._before(self.plan)
+        return self.plan.query(name)
+
+    def _done(self, name: str) -> None:
+        self._asked.append(name)
+        if self._progress is not None:
+            self._progress(1)
+
+    def measured(self, plan: Plan) -> None:
+        """Go on with a plan whose facts are measured."""
+        self._go_on(plan)
+
+    def choose(self, **chosen: int) -> None:
+        """What the method chooses, once, by noisy sums or public numbers."""
+        if self.plan.chosen is not None:
+            raise ValueError("a choice is made once")
+        self._go_on(replace(self.plan, chosen=chosen))
+
+    def _go_on(self, plan: Plan) -> None:
+        done = len(self._asked)
+        if plan.names[:done] != tuple(self._asked):
+            raise ValueError("what was asked for already cannot be changed")
+        self.plan = plan
+
+    def noise_on(self, name: str) -> float:
+        """The deviation of the noise on each number that `ask` returns."""
+        return self.plan.query(name).deviation
+
+    def noise_multiplier(self, name: str) -> float:
+        """A sum's noise over what a record adds, as the strongest view has it."""
+        noised = self.plan.query(name).noised()
+        return noised.view_multipliers[noised.strongest]
+
+    def lattice(self, name: str) -> int | None:
+        """How many lattice units one norm bound is; None in real arithmetic."""
+        return self.plan.query(name).lattice_norm_bound
+
+    def source(self) -> SeededSource:
+        """Chance for post-processing, from the noisy sums so far: it hides nothing, and whoever has
+        them draws the same."""
+        return SeededSource(int.from_bytes(self._seen.digest()[:16], "big"))

@@ -1,0 +1,148 @@
+"""What is known of the rows before they are summed: declared public, or measured and paid for."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+from capemix.data.cells import are_distinct
+from capemix.data.rows import LabeledRows, UnlistedRows
+from capemix.data.schema import Number, Table
+from capemix.errors import InputError
+from capemix.sums.steps import ColumnMap, Normalise
+
+MOST: int = 1 << 40
+"""No width, number of rows or class size is larger: it would be a slip, or meant ill."""
+
+
+@dataclass(frozen=True)
+class Facts:
+    """What is public of the rows. None: it is not known, and is measured if a method needs it.
+
+    ``features`` and ``label`` name the columns that are read, and ``table``, where there is one,
+    says how they are coded. ``class_sizes`` are over all sites. ``normalise`` maps each value
+    before anything is made of it. ``clip_norm`` is a norm that most normalised rows do not exceed.
+    ``unpaid`` names facts that were read from the rows and that no budget paid for.
+    """
+
+    features: tuple[str, ...]
+    label: str
+    classes: tuple[str | int, ...] | None
+    class_sizes: tuple[int, ...] | None = None
+    normalise: Normalise | None = None
+    clip_norm: float | None = None
+    image_shape: tuple[int, int] | None = None
+    table: Table | None = None
+    unpaid: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        if not self.features or len(set(self.features)) != len(self.features):
+            raise InputError("features", "must be distinct names", fix="name each column once")
+        if self.classes is not None and not (self.classes and are_distinct(self.classes)):
+            raise InputError(
+                "classes",
+                "must be at least one, and distinct: 1 and '1' are the same",
+                fix="give each class once",
+            )
+        self._check_sizes()
+        table = self.table
+        if table is not None and (table.names, table.label.name, table.classes) != (
+            self.features,
+            self.label,
+            self.classes,
+        ):
+            raise InputError(
+                "schema", "does not fit the rows", value=self.width, fix="code the rows by it"
+            )
+        if isinstance(self.normalise, ColumnMap) and len(self.normalise.shift) != self.width:
+            raise InputError(
+                "normalise",
+                f"must map the {self.width} columns",
+                value=len(self.normalise.shift),
+                fix="give one shift, scale and range for each column",
+            )
+        shape = self.image_shape
+        if shape is not None and (table is not None or shape[0] * shape[1] != self.width):
+            raise InputError("image_shape", "does not fit the rows", value=shape, fix="correct it")
+
+    def _check_sizes(self) -> None:
+        sizes = self.class_sizes
+        if sizes is None:
+            return
+        if any(type(size) is not int or not 0 <= size <= MOST for size in sizes):
+            raise InputError(
+                "class_sizes", f"must be whole numbers up to {MOST}", fix="leave out fractions"
+            )
+        if self.classes is None or len(sizes) != len(self.classes):
+            raise InputError(
+                "class_sizes",
+                f"must be one for each of the {len(self.classes or ())} classes",
+                value=len(sizes),
+                fix="give as many sizes as classes",
+            )
+
+    @classmethod
+    def of(
+        cls,
+        rows: LabeledRows | UnlistedRows,
+        *,
+        class_sizes: tuple[int, ...] | None = None,
+        normalise: Normalise | None = None,
+        unpaid: tuple[str, ...] = (),
+    ) -> Facts:
+        """What is public of these rows: no row is looked at. Rows that are coded by a schema are
+        mapped by the ranges that it declares."""
+        listed = isinstance(rows, LabeledRows)
+        table = rows.table if listed else None
+        if table is not None:
+            declared = map_of(table)
+            if normalise not in (None, declared):
+                raise InputError(
+                    "public_range", "contradicts the ranges of the schema", fix="leave it out"
+                )
+            normalise = declared
+        return cls(
+            features=rows.feature_names if table is None else table.names,
+            label=rows.label_name,
+            classes=rows.classes if listed else None,
+            class_sizes=class_sizes,
+            normalise=normalise,
+            image_shape=rows.image_shape,
+            table=table,
+            unpaid=unpaid,
+        )
+
+    @cached_property
+    def coded_names(self) -> tuple[str, ...]:
+        """One for each number of a row, as sums see it."""
+        if self.table is None:
+            return self.features
+        return tuple(name for column in self.table.columns for name in column.coded_names)
+
+    @property
+    def width(self) -> int:
+        """How many numbers a row has, as sums see it."""
+        return len(self.features) if self.table is None else self.table.width
+
+    @property
+    def listed(self) -> tuple[str | int, ...]:
+        """The classes, once they are known."""
+        if self.classes is None:
+            raise ValueError("the classes are not known yet")
+        return self.classes
+
+
+def map_of(table: Table) -> ColumnMap:
+    """Numbers to [-1, 1] by their declared range, categories as they stand: of norm 1 at most."""
+    shift, scale, low, high = [], [], [], []
+    for column in table.columns:
+        if isinstance(column, Number):
+            ends = column.ends
+            middle, half = (ends[0] + ends[1]) / 2, (ends[1] - ends[0]) / 2
+        else:
+            ends, middle, half = (0.0, 1.0), 0.0, 1.0
+        shift += [middle] * column.width
+        scale += [half] * column.width
+        low += [ends[0]] * column.width
+        high += [ends[1]] * column.width
+    return ColumnMap(tuple(shift), tuple(scale), tuple(low), tuple(high))

@@ -1,0 +1,46 @@
+"""The methods: a folder each, with its config, the sums it asks for and what it makes of them."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import Final, TypeVar
+
+from capemix.documents import family, names_of
+from capemix.errors import InputError
+from capemix.methods.base import Method, SyntheticRows
+
+_BUILT_IN: Final = {
+    "mixing": "capemix.methods.mixing",
+    "class-gaussian": "capemix.methods.class_gaussian",
+    "image-clusters": "capemix.methods.image_clusters",
+}
+_KNOWN: dict[str, type[Method]] = {}
+
+M = TypeVar("M", bound=type[Method])
+
+
+def method(cls: M) -> M:
+    """Make a method known by its name: to the command line, to plan files and to sites."""
+    for name in names_of(cls):
+        _KNOWN[name] = cls
+    return cls
+
+
+def methods() -> dict[str, type[Method]]:
+    """Every method that is known, by its name."""
+    for module in _BUILT_IN.values():
+        import_module(module)
+    return dict(_KNOWN)
+
+
+def method_named(name: str) -> type[Method]:
+    found = methods().get(name)
+    if found is None:
+        known = ", ".join(methods())
+        raise InputError("method", "is unknown", value=name, fix=f"use one of {known}")
+    return found
+
+
+family(Method, lambda: methods().values())
+
+__all__ = ["Method", "SyntheticRows", "method", "method_named", "methods"]

@@ -1,0 +1,106 @@
+"""What a method is: a frozen config, the sums that it may ask for, and a function from noisy sums
+to rows."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from capemix.accounting.mint import PublishedClaim
+from capemix.facts import Facts
+from capemix.queries import QueryShape, Relation
+from capemix.sums.steps import Step
+
+if TYPE_CHECKING:
+    from capemix.collector import Collector
+    from capemix.plan import Plan
+
+Choice = dict[str, int]
+"""What a method chooses on the way, by name: a rank, say."""
+
+
+@dataclass(frozen=True, eq=False)
+class SyntheticRows:
+    """What a method makes: rows in the data's own units (coded, where a schema codes them), and the
+    place of each row's class in the list.
+
+    ``soft_labels`` say how likely each class is, rows by classes. ``mixed_labels``, where records
+    of all classes are mixed, are the noisy mixed one-hot labels.
+    """
+
+    features: npt.NDArray[np.floating[Any]]
+    labels: npt.NDArray[np.int64]
+    soft_labels: npt.NDArray[np.floating[Any]] | None = None
+    mixed_labels: npt.NDArray[np.floating[Any]] | None = None
+
+
+class Method(ABC):
+    """A way from noisy sums to rows. A subclass is a frozen dataclass: its fields are its config,
+    from which the command line makes options; ``kind``, whose type is a `Literal`, is its name."""
+
+    @abstractmethod
+    def outline(self, plan: Plan) -> tuple[QueryShape, ...]:
+        """The sums that are asked for, in order, by public numbers alone: of ``plan.known`` and
+        ``plan.chosen``. Where a fact is not measured yet, a likely one stands in."""
+
+    @abstractmethod
+    def release(self, sums: Collector) -> SyntheticRows:
+        """Ask for the sums of the outline, and make rows of them. Nothing here sees a row."""
+
+    def check(self, plan: Plan) -> None:  # noqa: B027
+        """Refuse a plan that this method cannot carry out."""
+
+    @property
+    def usual_relation(self) -> Relation:
+        """Which datasets count as neighbours, unless it is said."""
+        return Relation.ADD_REMOVE
+
+    @property
+    def claimed(self) -> bool:
+        """Whether a published theorem stands in for sound accounting: see `claim`."""
+        return False
+
+    def measures(self, facts: Facts) -> tuple[str, ...]:
+        """The facts that are not declared and must be measured first, by `measured`'s names."""
+        from capemix.methods.measured import undeclared
+
+        return undeclared(facts)
+
+    def choices(self, plan: Plan) -> tuple[Choice | None, ...]:  # noqa: ARG002
+        """Between them lies every choice that the method may make on the way, in how many numbers
+        it asks for and in what noise. All have the same lines up to where it is made."""
+        return (None,)
+
+    def claim(self, plan: Plan) -> PublishedClaim | None:  # noqa: ARG002
+        """A published theorem that stands in for sound accounting, if the config asks for one."""
+        return None
+
+    def assumptions(self, plan: Plan) -> tuple[str, ...]:  # noqa: ARG002
+        """What the guarantee rests on beyond what every guarantee does."""
+        return ()
+
+    def steps(self, plan: Plan) -> tuple[Step, ...]:
+        """Everything that touches a record before it is added up, and how it is covered."""
+        from capemix.methods.measured import steps
+
+        return steps(plan)
+
+    def settled(self, plan: Plan) -> Method:  # noqa: ARG002
+        """The config with everything decided that public numbers decide, once facts are known."""
+        return self
+
+    def rows_made(self, plan: Plan) -> int:  # noqa: ARG002
+        """How many rows come out, as far as is known: what memory is set aside for."""
+        return 0
+
+    def kept_bytes(self, plan: Plan) -> int:  # noqa: ARG002
+        """What a site keeps of all its records between sums, at most."""
+        return 0
+
+    def message_bytes(self, plan: Plan) -> int:  # noqa: ARG002
+        """How long the arrays are that a statistic carries to the sites, at most."""
+        return 0

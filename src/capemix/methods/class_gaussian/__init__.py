@@ -1,0 +1,197 @@
+"""A Gaussian for each class, for tables: how many records there are, where each class lies and how
+it is spread, from private sums."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final, Literal
+
+from capemix.errors import InputError
+from capemix.facts import MOST
+from capemix.kernels.threads import products_on_one_thread
+from capemix.methods import measured, method
+from capemix.methods.base import Choice, Method, SyntheticRows
+from capemix.methods.class_gaussian.draw import drawn_rows
+from capemix.methods.class_gaussian.estimate import (
+    CENTRE,
+    CENTRES,
+    REFINED,
+    SPREAD,
+    SPREADS,
+    estimate_class_gaussians,
+)
+from capemix.methods.measured import CLASS_SIZES
+from capemix.methods.projected import line
+from capemix.queries import ALL_ONCE, QueryShape
+from capemix.statistics.projection import MOST_KEPT
+from capemix.sums.rows import LATTICE_STEP
+from capemix.sums.steps import Coverage, SiteZScore, Step
+
+if TYPE_CHECKING:
+    from capemix.collector import Collector
+    from capemix.plan import Plan
+
+MOST_COLUMNS: Final = 250
+"""Of a table, whose records add as many numbers as there are pairs of columns."""
+
+MOST_CLASSES: Final = 1000
+"""Each has a spread of its own: beyond, what a site adds up and sends would be large."""
+
+MOST_RANK: Final = 64
+"""Directions of a class's own spread: more would not stand out of the noise of any sensible data,
+and what a record adds grows with their square."""
+
+SHARES: Final = {CLASS_SIZES: 0.02, CENTRE: 0.05, CENTRES: 0.315, REFINED: 0.315, SPREAD: 0.30}
+"""Of the budget where all classes have one spread. The centres take most: a class has fewer records
+than all, and rows of a wrong centre are worth nothing. Set before any data were read, and the same
+for all; that the centres' share is halved for two sums was chosen on training rows that were held
+out (docs/research/tables.md)."""
+
+OWN_SHARES: Final = {
+    CLASS_SIZES: 0.02,
+    CENTRE: 0.05,
+    CENTRES: 0.24,
+    REFINED: 0.24,
+    SPREAD: 0.20,
+    SPREADS: 0.25,
+}
+"""Where classes have spreads of their own."""
+
+_CODED: Final = Step(
+    "schema",
+    Coverage.PER_ROW,
+    "each category becomes a 1 in a column of its own, and a value that is not listed counts as"
+    " missing; a number is taken by its logarithm where that is declared",
+)
+
+
+@method
+@dataclass(frozen=True)
+class ClassGaussian(Method):
+    """``samples`` rows are drawn; None: as many as there are records, by their noisy count."""
+
+    kind: Literal["class-gaussian"] = "class-gaussian"
+    samples: int | None = field(
+        default=None,
+        metadata={
+            "help": "Synthetic rows, over all classes [default: as many as there are records, by"
+            " their noisy count]."
+        },
+    )
+
+    def check(self, plan: Plan) -> None:
+        facts = plan.known
+        check_samples(self.samples, plan)
+        check_joint(plan)
+        if isinstance(facts.normalise, SiteZScore):
+            raise InputError(
+                "normalise", "must be a public map", value="site-zscore", fix="declare a range"
+            )
+        if facts.width > MOST_COLUMNS:
+            coded = facts.table is not None
+            raise InputError(
+                "schema" if coded else "method",
+                f"class-gaussian is for at most {MOST_COLUMNS} columns"
+                + (", categories counted one by one" if coded else ""),
+                value=facts.width,
+                fix="leave out columns or categories" if coded else "use mixing",
+            )
+        check_classes(plan, MOST_CLASSES, self.kind)
+        rank = (plan.chosen or {}).get("rank", 0)
+        if set(plan.chosen or {"rank": 0}) != {"rank"} or not 0 <= rank <= self.most_rank(plan):
+            raise InputError("chosen rank", "is not possible", value=rank, fix="propose it again")
+
+    def most_rank(self, plan: Plan) -> int:
+        return min(plan.known.width, MOST_RANK)
+
+    def choices(self, plan: Plan) -> tuple[Choice | None, ...]:
+        """Both may be chosen after the class sizes are known: they have the same total noise, fixed
+        in advance, and the same lines up to there, so that a filter covers the choice (Feldman,
+        Zrnic 2021)."""
+        return {"rank": 0}, {"rank": self.most_rank(plan)}
+
+    def outline(self, plan: Plan) -> tuple[QueryShape, ...]:
+        facts = plan.known
+        d, classes = facts.width, 2 if facts.classes is None else len(facts.classes)
+        rank = self.most_rank(plan) if plan.chosen is None else plan.chosen["rank"]
+        share = OWN_SHARES if rank else SHARES
+        sizes = (
+            QueryShape(
+                CLASS_SIZES,
+                "each record's label",
+                "class counts",
+                1,
+                (ALL_ONCE,) * classes,
+                share=share[CLASS_SIZES],
+            ),
+        )
+        counted = bool(plan.opening) or facts.class_sizes is not None
+        lines = (
+            *(() if counted else sizes),
+            *line(CENTRE, "rows", "moments", d, 1, share[CENTRE]),
+            *line(
+                CENTRES, "rows by class, about the centre", "moments", d, classes, share[CENTRES]
+            ),
+            *line(
+                REFINED, "rows by class, about class centres", "moments", d, classes, share[REFINED]
+            ),
+            *line(
+                SPREAD, "pairs of columns, about class centres", "spreads", d**2, 1, share[SPREAD]
+            ),
+        )
+        if not rank:
+            return lines
+        says = "the same by class, in a few directions"
+        return (*lines, *line(SPREADS, says, "spreads", rank**2, classes, share[SPREADS]))
+
+    def release(self, sums: Collector) -> SyntheticRows:
+        with products_on_one_thread():  # small ones, and the same bits on any number of cores
+            found = estimate_class_gaussians(sums)
+            return SyntheticRows(*drawn_rows(sums.plan.known, found, self.samples, sums.source()))
+
+    def rows_made(self, plan: Plan) -> int:
+        return sum(plan.known.class_sizes or ()) if self.samples is None else self.samples
+
+    def kept_bytes(self, plan: Plan) -> int:  # noqa: ARG002
+        return MOST_KEPT  # rows, turned
+
+    def steps(self, plan: Plan) -> tuple[Step, ...]:
+        coded = () if plan.facts.table is None else (_CODED,)
+        return (*coded, *clipped_steps(plan, "the noisy median of the norms"))
+
+
+def clipped_steps(plan: Plan, at: str) -> tuple[Step, ...]:
+    """How facts, clipping and rounding are covered, where each sum finds its own norm."""
+    clip = Step("clip", Coverage.PAID, f"at {at}, sum by sum")
+    sizes = ()
+    if not plan.opening and plan.known.class_sizes is None:
+        sizes = (Step(CLASS_SIZES, Coverage.PAID, "noisy counts"),)
+    return (*measured.steps(plan), *sizes, clip, LATTICE_STEP)
+
+
+def check_samples(samples: int | None, plan: Plan) -> None:
+    if samples is None:
+        return
+    if type(samples) is not int or not 0 < samples <= MOST:
+        raise InputError("samples", "must be a whole number", value=samples, fix="round it")
+    if samples < len(plan.known.classes or ()):
+        raise InputError(
+            "samples", "must be at least one row for each class", value=samples, fix="raise it"
+        )
+
+
+def check_joint(plan: Plan) -> None:
+    if plan.federation.masked and plan.federation.averaged:
+        raise InputError(
+            "form", "must be joint", value=plan.federation.form, fix="leave it out, or mix rows"
+        )
+
+
+def check_classes(plan: Plan, most: int, name: str) -> None:
+    if len(plan.known.classes or ()) > most:
+        raise InputError(
+            "method",
+            f"{name} is for at most {most} classes",
+            value=len(plan.known.classes or ()),
+            fix="use mixing",
+        )

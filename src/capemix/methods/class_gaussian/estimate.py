@@ -1,0 +1,141 @@
+"""What is drawn from, estimated by noisy sums: each class's size, centre and spread.
+
+The sums, in order, each about what the ones before it found: class sizes; the centre of all rows;
+the classes' centres, and once more about those; the spread within classes, one for all; and in its
+largest directions each class's own spread. Before each but the first comes a histogram of norms, by
+whose median rows are clipped.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+
+from capemix.collector import Collector
+from capemix.methods.gaussians import (
+    CLIPPED_AT,
+    ClassGaussians,
+    averaged,
+    cleaned_spread,
+    own_spread,
+    shrunk_centres,
+    texture_of,
+    tuned_rank,
+    wigner_edge,
+)
+from capemix.methods.projected import ProjectedSums
+from capemix.methods.told import sure, told_apart
+from capemix.statistics.moments import Spreads
+
+Real = npt.NDArray[np.float64]
+
+CENTRE: Final = "centre"
+CENTRES: Final = "class centres"
+REFINED: Final = "class centres again"
+SPREAD: Final = "spread"
+SPREADS: Final = "class spreads"
+
+
+def estimate_class_gaussians(sums: Collector) -> ClassGaussians:
+    """Ask for the sums of the outline, and estimate what the classes look like."""
+    taking, facts = ProjectedSums(sums), sums.plan.known
+    sizes = taking.sizes()
+    records, most = float(sizes.sum()), sums.plan.method.choices(sums.plan)[-1]
+    rank = tuned_rank(
+        records, len(facts.listed), (most or {})["rank"], sums.noise_multiplier(SPREADS)
+    )
+    sums.choose(rank=rank)
+    centre = _centre(taking, records)
+    centres = _class_centres(taking, centre, sizes)
+    variances, directions, flat = _spread(taking, centres, records)
+    texture = texture_of(variances, directions, flat)
+    for block in facts.table.blocks if facts.table is not None else ():
+        texture[block] = 0.0
+    spreads = np.repeat(((directions * variances) @ directions.T)[None], len(sizes), axis=0)
+    if rank:
+        basis, scale = directions[:, -rank:], variances[-rank:] ** -0.5
+        spreads += _own_spreads(taking, centres, sizes, basis, scale)
+    taking.warn_of_norms()
+    return ClassGaussians(sizes, centres, spreads, texture)
+
+
+def _centre(taking: ProjectedSums, records: float) -> Real:
+    """Of all rows; the middle of the map where noise is longer than a clipped row."""
+    width = taking.sums.plan.known.width
+    sums, _ = taking.first(CENTRE, taking.projection(), CLIPPED_AT, apart=False)
+    length = taking.sums.noise_on(CENTRE) * math.sqrt(width) / records  # in clip norms
+    if length < 1.0:
+        return np.asarray(sums[0] / records)
+    taking.sums.warn(
+        f"centre: it cannot be told from noise, which is {length:.3g} times as long as a clipped"
+        " record; the middles of the ranges, or the columns' noisy means, stand in for it"
+    )
+    return np.zeros(width)
+
+
+def _spread(taking: ProjectedSums, centres: Real, records: float) -> tuple[Real, Real, int]:
+    """Within classes, one for all: as `cleaned_spread` has it. Where not even its trace stands out
+    of the noise, that of records as long as they are clipped."""
+    width = taking.sums.plan.known.width
+    within = taking.projection(centre=centres)
+    asked = Spreads(within, taking.clip(SPREAD, within, CLIPPED_AT), apart=False)
+    sums, deviation = taking.second(SPREAD, asked)
+    spread, noise = sums[0] / records, deviation / records
+    if float(np.trace(spread)) <= sure(1) * noise * math.sqrt(width):
+        taking.sums.warn(
+            "spread: the columns' variances cannot be told from noise; they are taken to be alike,"
+            " of records as long as the norm they are clipped at"
+        )
+        return np.full(width, asked.clip**2 / width), np.eye(width), width
+    variances, directions, flat = cleaned_spread(spread, wigner_edge(noise, width))
+    if flat == width > 1:
+        taking.sums.warn(
+            "spread: which columns go together cannot be told from noise; they are drawn as if"
+            " none did, with variances alike"
+        )
+    # A clipped record has no more than its clip norm in any direction: beyond lies noise.
+    most = max(asked.clip**2, float(variances.min()))
+    return np.minimum(variances, most), directions, flat
+
+
+def _class_centres(taking: ProjectedSums, centre: Real, sizes: Real) -> Real:
+    """Looked at twice: about its own class's centre a row is shorter, and so is the noise that
+    hides it."""
+    about = taking.projection(centre=centre[None, :])
+    sums, far = taking.first(CENTRES, about, CLIPPED_AT, apart=True)
+    first = sums / sizes[:, None]
+    found = shrunk_centres(first, (far / sizes) ** 2)
+    sums, near = taking.first(
+        REFINED, taking.projection(centre=centre + found), CLIPPED_AT, apart=True
+    )
+    offsets, deviation = averaged(first, far, found + sums / sizes[:, None], near)
+    variances = (deviation / sizes) ** 2
+    if not told_apart(offsets, variances):
+        taking.sums.warn(
+            "class centres: what sets the classes apart cannot be told from noise; a model trained"
+            " on these rows learns next to nothing of the classes"
+        )
+    return centre + shrunk_centres(offsets, variances)
+
+
+def _own_spreads(
+    taking: ProjectedSums, centres: Real, sizes: Real, basis: Real, scale: Real
+) -> Real:
+    """What each class's spread has beyond everybody's, in the largest directions."""
+    rank = len(scale)
+    frame = taking.projection(centre=centres, basis=basis, scale=scale)
+    asked = Spreads(frame, taking.clip(SPREADS, frame, CLIPPED_AT))
+    seconds, deviation = taking.second(SPREADS, asked)
+    # Clipping took the same part of everybody's length: what is left of 1, on average.
+    unit = float(np.trace(seconds.sum(axis=0))) / float(sizes.sum()) / rank
+    unit = max(unit, 1e-6)
+    out = []
+    for second, size in zip(seconds, sizes, strict=True):
+        edge = wigner_edge(deviation / size / unit, rank)
+        own = own_spread(second / size / unit, edge) - np.eye(rank)
+        back = basis / scale
+        out.append(back @ own @ back.T)
+    return np.stack(out)

@@ -1,0 +1,146 @@
+"""A run of the protocol is one sum of a release: it is proposed with the whole plan, so that a site
+agrees to all of its sums or to none.
+
+From the plan a site works out itself how many sums there are, who takes part in each, how much
+noise it has and what it costs. Only what a record adds (the statistic) comes with each sum, since
+it may depend on earlier ones; it can be anything that adds no more than the plan says.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any, Final
+
+from capemix.accounting.cost import Cost
+from capemix.documents import as_json, from_json
+from capemix.errors import InputError
+from capemix.facts import map_of
+from capemix.plan import Plan
+from capemix.protocol.wire import MAX_MESSAGE, ProtocolError, bytes_of
+from capemix.queries import Relation, Selection
+from capemix.sums.query import SumQuery
+from capemix.sums.statistic import Statistic
+
+_REST: Final = 1 << 20
+"""Room for what is not an array in a proposal."""
+
+
+def fits_in_messages(plan: Plan) -> bool:
+    """Whether a proposal has room for the largest arrays that a statistic carries. If not, a
+    release would break off after sums that were paid for."""
+    return plan.method.message_bytes(plan) + _REST <= MAX_MESSAGE
+
+
+@dataclass(frozen=True, eq=False)
+class ReleaseStep:
+    """``release`` names the release in the proposals of all its sums; ``name`` is this sum's, and
+    ``statistic`` what a record adds to it. ``plan`` has what was measured and chosen so far."""
+
+    release: bytes
+    plan: Plan
+    name: str
+    statistic: Statistic
+
+    @cached_property
+    def query(self) -> SumQuery:
+        return self.plan.query(self.name, self.statistic)
+
+    def as_json(self) -> dict[str, Any]:
+        return {
+            "release": self.release.hex(),
+            "plan": as_json(self.plan),
+            "sum": self.name,
+            "statistic": as_json(self.statistic),
+        }
+
+    @classmethod
+    def from_json(cls, found: Any) -> ReleaseStep:
+        if not isinstance(found, dict) or set(found) != {"release", "plan", "sum", "statistic"}:
+            raise ProtocolError("a proposal must have a release, its plan, a sum and a statistic")
+        said = from_json(_Said, {"statistic": found["statistic"]}, name="the statistic")
+        plan = from_json(Plan, found["plan"], name="the plan")
+        step = cls(bytes_of(found, "release", 16), plan, str(found["sum"]), said.statistic)
+        if plan.multiplier is None or (plan.opening and plan.opening_multiplier is None):
+            raise ProtocolError("a proposal must be of a calibrated plan")
+        if step.name not in plan.names:
+            raise ProtocolError("a proposal must be of a sum that its plan has")
+        return step
+
+    @property
+    def before(self) -> tuple[str, ...]:
+        """The sums that come before this one."""
+        return self.plan.names[: self.plan.names.index(self.name)]
+
+    def costs(self, relation: Relation) -> list[Cost]:
+        """Of this sum and of each that follows."""
+        return self.plan.costs_from(self.name, relation)
+
+    def misfit(self) -> str | None:
+        """Why this is no sum of its plan, or None. Looks at no row."""
+        plan = self.plan
+        if not fits_in_messages(plan):
+            return "the release has sums that no message has room for"
+        facts = plan.facts
+        if facts.table is not None and facts.normalise != map_of(facts.table):
+            return "the release maps columns in another way than its schema says"
+        if any(
+            group.selection is not Selection.POISSON
+            for line in plan.body
+            for group in line.participation
+        ):
+            # Its cost rests on declared class sizes, and a site with fewer rows could not answer.
+            return "in a federation records are drawn by Poisson selection"
+        opening = {line.name for line in plan.opening}
+        if opening and plan.measured is None and self.name not in opening:
+            return f"the sum {self.name!r} needs the facts to be measured first"
+        if plan.chosen is None and not self._before_choice():
+            return f"the sum {self.name!r} needs the method's choice to be made"
+        if self.statistic.columns != plan.known.width:
+            return "the sum reads other columns than the release"
+        try:
+            self.query  # noqa: B018
+        except InputError:
+            return "the sum adds up something else than the release says"
+        return None
+
+    def _before_choice(self) -> bool:
+        """Whether this sum is the same whatever the method chooses."""
+        own, upto = self.plan.query(self.name), self.plan.names.index(self.name) + 1
+        for choice in self.plan.method.choices(self.plan):
+            other = replace(self.plan, chosen=choice)
+            same = other.names[:upto] == self.plan.names[:upto]
+            if not same or other.query(self.name) != own:
+                return False
+        return True
+
+    def follows(self, known: ReleaseStep | None) -> str | None:
+        """Why it is not this sum's turn, or None; ``known`` is the last sum of this release that
+        the site took part in."""
+        if known is None:
+            return "this site was not in the release's earlier sums" if self.before else None
+        if _agreed(known.plan) != _agreed(self.plan):
+            return "this is not the release that was agreed to"
+        for fixed in ("measured", "chosen"):
+            before, now = getattr(known.plan, fixed), getattr(self.plan, fixed)
+            if before is not None and (
+                before != now or known.plan.multiplier != self.plan.multiplier
+            ):
+                return f"what was {fixed} of the release cannot be changed"
+        if self.before != (*known.before, known.name):
+            return "a release's sums are made once each, in their order"
+        return None
+
+
+def _agreed(plan: Plan) -> Plan:
+    """What no later sum may change. Noise of drawn records waits for the sizes that are measured;
+    what it may cost is fixed by the plan's epsilon."""
+    later = plan.drawn and bool(plan.opening)
+    return replace(
+        plan, measured=None, chosen=None, multiplier=None if later else plan.multiplier
+    )
+
+
+@dataclass(frozen=True, eq=False)
+class _Said:
+    statistic: Statistic

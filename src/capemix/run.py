@@ -1,0 +1,110 @@
+"""Carry a plan out: measure what is not declared, ask for the method's sums, make the rows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import numpy as np
+
+from capemix.collector import Collector, Engine
+from capemix.errors import InputError
+from capemix.kernels.memory import require_memory
+from capemix.ledger import Lineage
+from capemix.methods import measured
+from capemix.plan import Plan
+from capemix.release import Release
+
+
+def run(
+    plan: Plan,
+    engine: Engine,
+    ledger: Lineage | None = None,
+    *,
+    progress: Callable[[int], None] | None = None,
+    reference: bool = True,
+) -> Release:
+    """The release of a calibrated plan, by any engine.
+
+    ``ledger`` is the lineage that pays: it is charged for the opening sums before the first of them
+    is drawn, and for the method's own before the first of those. None counts nothing. ``progress``
+    is called with 1 for each sum that is in. ``reference`` asks for the guarantee's PLD figure.
+    """
+    check_room(plan)
+    engine.check(plan)
+    origin = engine.origin(plan)
+    if ledger is not None:
+        check_countable(ledger, origin.read_from_rows, seeded=origin.seeded)
+        ledger.check(*plan.costs(ledger.relation))
+    sums = Collector(plan, engine, progress=progress, before=_charging(ledger, plan))
+    if plan.opening:
+        known = replace(plan, measured=measured.measure(sums))
+        # Draws depend on the sizes that were found, and so does their noise; that of all other sums
+        # was fixed beforehand, which is what lets them count as one.
+        sums.measured(known.settled() if plan.drawn else known)
+    made = sums.plan.method.release(sums)
+    plan, facts = sums.plan, sums.plan.known
+    image = facts.image_shape
+    origin = engine.origin(plan)
+    return Release(
+        features=made.features.astype(np.float32 if image else np.float64, copy=False),
+        labels=made.labels,
+        plan=plan,
+        guarantee=plan.guarantee(
+            seeded=origin.seeded,
+            one_process=origin.one_process,
+            read_from_rows=origin.read_from_rows,
+            reference=reference,
+        ),
+        soft_labels=made.soft_labels,
+        mixed_labels=made.mixed_labels,
+        warnings=sums.warnings,
+    )
+
+
+def _charging(ledger: Lineage | None, asked: Plan) -> Callable[[Plan], None] | None:
+    """What charges the ledger: once for the opening sums, if they are paid for by themselves, and
+    once for the rest."""
+    if ledger is None:
+        return None
+    charged: list[str] = []
+
+    def charge(plan: Plan) -> None:
+        costs = plan.costs(ledger.relation)
+        apart = len(costs) > 1
+        if not charged and apart:
+            charged.append("opening")
+            what = ", ".join(line.name for line in asked.opening)
+            ledger.charge(what, costs[0], preliminary=True)
+        elif "release" not in charged:
+            charged.append("release")
+            ledger.charge("release", costs[-1])
+
+    return charge
+
+
+def check_room(plan: Plan) -> None:
+    """Refuse, before anything is charged, more rows than there is memory for, as far as is known
+    beforehand."""
+    numbers = 16 if plan.facts.image_shape is not None else 40
+    require_memory("samples", plan.method.rows_made(plan), plan.known.width, numbers)
+
+
+def check_countable(
+    budget: Lineage, read_from_rows: tuple[str, ...], *, seeded: bool = False
+) -> None:
+    """Refuse to count a release that no budget pays for."""
+    if seeded:
+        raise InputError(
+            "test_seed",
+            "makes noise that is not private, so no budget can pay for it",
+            fix="leave it out, or count nothing",
+        )
+    if read_from_rows:
+        raise InputError(
+            "lineage",
+            f"cannot pay: {read_from_rows[0]} was read from the rows",
+            value=budget.name,
+            fix="confirm the schema with `capemix schema confirm`, declare what is public, or count"
+            " nothing",
+        )

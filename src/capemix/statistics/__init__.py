@@ -1,0 +1,1 @@
+"""What records add to private sums: rows, counts, moments, histograms, gradients."""

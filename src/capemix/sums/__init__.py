@@ -1,0 +1,1 @@
+"""Private sums: what a record adds, who takes part, with how much noise."""

@@ -1,0 +1,99 @@
+"""What one record adds to a sum, and what a site's records add up to.
+
+A statistic is a frozen value. What it makes of a record is a function of that record and of the
+statistic's own public numbers alone, and never longer than its norm bound, whatever the record is.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Protocol, TypeVar, runtime_checkable
+
+import numpy as np
+import numpy.typing as npt
+
+from capemix.documents import family, names_of
+
+Array = npt.NDArray[Any]
+Codes = npt.NDArray[np.int64]
+
+
+@runtime_checkable
+class Statistic(Protocol):
+    """What one record adds to one of ``groups``: ``width`` numbers of norm ``l2_norm_bound`` at
+    most. It reads rows of ``columns`` numbers, and class codes; a code below 0 drops its record."""
+
+    @property
+    def columns(self) -> int: ...
+    @property
+    def groups(self) -> int: ...
+    @property
+    def width(self) -> int: ...
+    @property
+    def l2_norm_bound(self) -> float: ...
+
+    def add_to(self, sums: Array, features: Array, labels: Codes, lattice: int | None) -> None:
+        """Add what these records add to ``sums``, groups by width: in whole numbers, of which
+        ``lattice`` are one norm bound; or with None in real ones."""
+        ...
+
+
+@runtime_checkable
+class RowStatistic(Statistic, Protocol):
+    """One of which each record's part is kept, so that records can be drawn again and again."""
+
+    def rows_by_group(self, features: Array, labels: Codes, lattice: int | None) -> PreparedRows:
+        """What each record adds, a row for each, group by group."""
+        ...
+
+
+@dataclass(frozen=True, eq=False)
+class PreparedRows:
+    """One site's rows by group, none longer than its bound.
+
+    On the lattice ``by_group`` holds int16 arrays and the bound is ``lattice_norm_bound`` units;
+    in real arithmetic it holds float64 arrays, bounded by ``l2_norm_bound``.
+    """
+
+    by_group: tuple[Array, ...]
+    l2_norm_bound: float
+    lattice_norm_bound: int | None
+
+    def __repr__(self) -> str:
+        return f"PreparedRows(groups={len(self.by_group)}, l2_norm_bound={self.l2_norm_bound})"
+
+
+@dataclass(frozen=True, eq=False)
+class SummedRows:
+    """What a site's records add up to, groups by width: integers, each record's part of norm
+    ``lattice_norm_bound`` at most; or in real arithmetic, ``l2_norm_bound``."""
+
+    sums: Array
+    l2_norm_bound: float
+    lattice_norm_bound: int | None
+
+    def __repr__(self) -> str:
+        return f"SummedRows(shape={self.sums.shape}, l2_norm_bound={self.l2_norm_bound})"
+
+
+Prepared = PreparedRows | SummedRows
+
+_KINDS: dict[str, type] = {}
+S = TypeVar("S", bound=type)
+
+
+def statistic(cls: S) -> S:
+    """Make a kind of statistic known by its name, so that a message can carry it to a site."""
+    for name in names_of(cls):
+        if _KINDS.get(name, cls).__qualname__ != cls.__qualname__:
+            raise ValueError(f"two statistics are called {name}")
+        _KINDS[name] = cls
+    return cls
+
+
+def kind_of(asked: Statistic) -> str:
+    """What this statistic is called in messages and outlines."""
+    return str(asked.kind)  # type: ignore[attr-defined]
+
+
+family(Statistic, lambda: _KINDS.values())
