@@ -26,6 +26,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from capemix import documents
 from capemix.agent import lacking, load_identity, new_identity
 from capemix.cli.options import parse_sizes
 from capemix.data import LabeledRows, Table, UnlistedRows, by_site, draft_table, open_cells, readers
@@ -192,7 +193,7 @@ def test_bent_plan_files_of_rounds(text: str) -> None:
 
 
 TABLE: Final = Table(
-    (Number("age", 0, 90, whole=True), Category("smokes", (False, True), missing=True)),
+    (Number("age", 0, 90, type="integer"), Category("smokes", (False, True), missing=True)),
     Category("ill", ("no", "yes")),
 )
 TABLE_PLAN: Final = make_moments_plan(
@@ -201,10 +202,14 @@ TABLE_PLAN: Final = make_moments_plan(
 TABLE_PART: Final = Part(bytes(16), TABLE_PLAN, "class sizes")
 
 
+def schema_of(found: Any) -> Table:
+    return documents.from_json(Table, found, name="schema")
+
+
 @fuzz(60)
-@given(bent_json(json.loads(json.dumps(TABLE.as_json()))))
+@given(bent_json(documents.as_json(TABLE)))
 def test_bent_schemas_of_tables(found: dict[str, Any]) -> None:
-    table = taken_or_refused(Table.from_json, found)
+    table = taken_or_refused(schema_of, found)
     if table is not None:
         assert not len(table.no_rows())
         taken_or_refused(map_of, table)
@@ -801,10 +806,11 @@ def test_a_monstrous_plan_is_judged_at_once(asked: dict[str, Any]) -> None:
 def test_a_schema_of_very_many_columns_is_judged_at_once() -> None:
     """A message has room for three times as many."""
     column = {"type": "number", "low": 0, "high": 1}
-    found = TABLE.as_json() | {"columns": [column | {"name": f"c{n}"} for n in range(100_000)]}
+    columns = [column | {"name": f"c{n}"} for n in range(100_000)]
+    found = documents.as_json(TABLE) | {"columns": columns}
     said = {**TABLE_PART.as_json(), "whole": {**TABLE_PLAN.as_json(), "table": found}}
     assert taken_or_refused(Part.from_json, said) is None
-    assert taken_or_refused(Table.from_json, found) is not None
+    assert taken_or_refused(schema_of, found) is not None
 
 
 @pytest.mark.parametrize(

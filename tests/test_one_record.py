@@ -34,7 +34,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from capemix import agent as agent_module
-from capemix import pipeline
+from capemix import documents, pipeline
 from capemix.agent import Agent, Holdings, ask, load_identity, new_identity
 from capemix.api import Synthesizer, release_of, synthesize
 from capemix.cli import main
@@ -271,12 +271,16 @@ def fitted(
 
 
 MIXING = {"mixture": 4, "samples": 20}
+CODED = documents.from_json(Table, SCHEMA, name="schema")
 FITTED: dict[str, tuple[dict[str, Callable[[list[Any]], Any]], dict[str, Any]]] = {
     "mixing, listed": (SHAPES, MIXING | {"classes": [0, 1]}),
     "mixing, with a range": (SHAPES, MIXING | {"classes": [0, 1], "public_range": (-4, 4)}),
     "mixing, not listed": (SHAPES, MIXING),
     "moments, listed": (SHAPES, {"method": "moments", "classes": [0, 1]}),
-    "moments, by a schema": (TABLES, {"method": "moments", "schema": Table.from_json(SCHEMA)}),
+    "moments, by a schema": (
+        TABLES,
+        {"method": "moments", "schema": CODED},
+    ),
     "mixing of all classes": (SHAPES, MIXING | {"method": "dp-mix", "classes": [0, 1]}),
     "one by one": (SHAPES, {"method": "local-perturbation", "classes": [0, 1]}),
     "one by one, projected": (
@@ -331,7 +335,6 @@ def members(tmp_path_factory: pytest.TempPathFactory) -> Path:
 ASKED: dict[str, Any] = {"classes": (0, 1), "scheme": "cape", "sites": SITES, "colluding": 1}
 NUMBERS = {"width": 2, "normalise": PublicMap.of_range(-4, 4)}
 PIXELS = {"width": 64, "normalise": PublicMap.of_range(0, 255)}
-CODED = Table.from_json(SCHEMA)
 
 
 @cache

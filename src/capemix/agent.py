@@ -29,6 +29,7 @@ from cryptography.hazmat.primitives.serialization import (
     load_pem_private_key,
 )
 
+from capemix import documents
 from capemix.accounting.cost import together
 from capemix.accounting.joint_view import MOST_PROPOSALS
 from capemix.data.cells import places, spelled
@@ -185,7 +186,7 @@ def lacking(rows: UnlistedRows | LabeledRows, features: list[str], part: Part | 
     they were coded by before the agent began to answer. No row is looked at."""
     coded_by = rows.table if isinstance(rows, LabeledRows) else None
     tables = coded_by, None if part is None else part.whole.table
-    own, asked = (canonical(None if table is None else table.as_json()) for table in tables)
+    own, asked = (canonical(documents.as_json(table)) for table in tables)
     if own != asked:  # as text, where true is not 1
         return "this site's rows are not coded by the plan's schema"
     if coded_by is None and not set(features) <= set(rows.feature_names):

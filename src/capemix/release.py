@@ -15,6 +15,7 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
+from capemix import documents
 from capemix.data.rows import LabeledRows
 from capemix.data.schema import Category, Table
 from capemix.data.soft_labels import (
@@ -286,7 +287,7 @@ def read_release(folder: str | os.PathLike[str]) -> SavedRelease:
     rows = (
         _rows(table, label, classes, tuple(shape) if shape else None)
         if declared is None
-        else open_data(table, table=Table.from_json(declared)).train
+        else open_data(table, table=documents.from_json(Table, declared, name="schema")).train
     )
     if soft_columns is None:
         return SavedRelease(rows, manifest)

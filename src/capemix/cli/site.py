@@ -84,8 +84,8 @@ def check(
     for name, count in lost.items():
         print(f"  {printable(name)}: {count} cells are no number")
     if table is not None and table.drafted:
-        said = "and confirmed by its owner" if table.confirmed else "and NOT confirmed: decline it"
-        print(f"The plan's schema was drafted from rows, {said}.")
+        said = "confirmed by its owner" if table.is_confirmed else "NOT confirmed: decline it"
+        print(f"The plan's schema was drafted from rows, and {said}.")
     print("(for the site's own people; nothing of this is sent)")
 
 

@@ -6,6 +6,7 @@ import math
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
+from capemix import documents
 from capemix.accounting import mint
 from capemix.accounting.cost import Cost
 from capemix.data.cells import are_distinct
@@ -367,7 +368,7 @@ class MomentsPlan:
         if self.table is not None:
             drafted = self.table.read_from_rows
             read_from_rows += tuple(fact for fact in drafted if fact not in read_from_rows)
-            assumptions += (mint.CONFIRMED_DRAFT,) * (self.table.drafted and self.table.confirmed)
+            assumptions += (mint.CONFIRMED_DRAFT,) * self.table.is_confirmed
         return worst.guarantee(
             seeded=seeded,
             assumptions=assumptions,
@@ -436,7 +437,7 @@ class MomentsPlan:
             "class_sizes": None if self.class_sizes is None else list(self.class_sizes),
             "width": self.width,
             "samples": self.samples,
-            "table": None if self.table is None else self.table.as_json(),
+            "table": documents.as_json(self.table),
             "images": None if self.images is None else self.images.as_json(),
             "clip": None,
             "normalise": normalise_as_json(self.normalise),
@@ -525,7 +526,9 @@ def moments_from_json(found: Any) -> MomentsPlan:
             normalise=normalise,
             samples=found["samples"],
             class_sizes=None if sizes is None else tuple(sizes),
-            table=None if found["table"] is None else Table.from_json(found["table"]),
+            table=None
+            if found["table"] is None
+            else documents.from_json(Table, found["table"], name="schema"),
             images=None if seen is None else Images(**{**seen, "shape": tuple(seen["shape"])}),
             **{name: found[name] for name in _WHO},
         )
