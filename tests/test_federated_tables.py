@@ -285,7 +285,7 @@ def test_a_plan_with_a_schema_is_written_set_up_and_checked(
     assert (plan.table, plan.normalise) == (PEOPLE, map_of(PEOPLE))
     words = ("federate", "init", tmp_path / "fed", "--plan", tmp_path / "plan.json")
     assert capemix(*words).code == 0
-    policy = Policy.from_json((tmp_path / "fed" / "policy.json").read_text())
+    policy = documents.read(Policy, tmp_path / "fed" / "policy.json", name="policy")
     assert (policy.columns, policy.classes) == (PEOPLE.names, PEOPLE.classes)
     file = files(tmp_path, untidy())[0]
     rows = open_data(file, table=PEOPLE).train

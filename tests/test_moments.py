@@ -21,6 +21,7 @@ from threadpoolctl import threadpool_limits
 import capemix.engines.local
 import capemix.kernels.memory
 import capemix.pipeline
+from capemix import documents
 from capemix.accounting.gaussian import gaussian_epsilon, gaussian_multiplier
 from capemix.accounting.sampled import epsilon_pld
 from capemix.api import PAID, Synthesizer, release_of
@@ -359,7 +360,7 @@ def test_a_release_of_rounded_noise_says_so_and_draws_it(monkeypatch: pytest.Mon
     )  # fmt: skip
     assert len(drawn) >= len(release.plan.chosen_rounds().names)
     assert release.plan.as_json()["law"] == "rounded"
-    assert "rounded Gaussian" in str(release.guarantee.as_json())
+    assert "rounded Gaussian" in str(documents.as_json(release.guarantee))
 
 
 def test_the_choice_of_rank_leaves_the_total_and_the_first_round_as_they_are() -> None:

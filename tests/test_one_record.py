@@ -319,9 +319,12 @@ def members(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("members")
     names = ["coordinator", *(f"site{site}" for site in range(SITES))]
     found = [
-        Member(name, public_bytes(load_identity(new_identity(name, folder)[0]))) for name in names
+        Member(name, public_bytes(load_identity(new_identity(name, folder)[0])).hex())
+        for name in names
     ]
-    (folder / "roster.json").write_text(json.dumps(Roster(found[0], tuple(found[1:])).as_json()))
+    (folder / "roster.json").write_text(
+        json.dumps(documents.as_json(Roster(found[0], tuple(found[1:]))))
+    )
     policy = {
         "max_epsilon": 9.0,
         "total_epsilon": 20.0,
@@ -410,9 +413,9 @@ class Relay:
 
     def __init__(self, members: Path, folder: Path, place: Path, others: list[LabeledRows]) -> None:
         self._place, self._folder = place, folder
-        self.roster = Roster.from_json((members / "roster.json").read_text())
+        self.roster = documents.read(Roster, members / "roster.json", name="roster")
         self.coordinator = load_identity(members / "coordinator.key")
-        policy = Policy.from_json((members / "policy.json").read_text())
+        policy = documents.read(Policy, members / "policy.json", name="policy")
         self._agents = {
             site: Agent(
                 Holdings(

@@ -43,7 +43,7 @@ from capemix.protocol.chunks import MOST_CHUNK
 from capemix.protocol.hello import introduce, is_challenge
 from capemix.protocol.part import Part
 from capemix.protocol.policy import Policy
-from capemix.protocol.roster import Roster
+from capemix.protocol.roster import Member, Roster
 from capemix.protocol.site import Site
 from capemix.protocol.wire import ProtocolError, canonical, parse
 from capemix.randomness.source import SeededSource, Source, SystemSource
@@ -319,7 +319,7 @@ def new_identity(name: str, folder: Path) -> tuple[Path, Path]:
     descriptor = os.open(private, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     with os.fdopen(descriptor, "wb") as file:
         file.write(key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()))
-    public.write_text(json.dumps({"name": name, "identity": public_bytes(key).hex()}) + "\n")
+    public.write_text(json.dumps(documents.as_json(Member(name, public_bytes(key).hex()))) + "\n")
     return private, public
 
 

@@ -72,6 +72,20 @@ def from_json(cls: type[T], found: Any, *, name: str) -> T:
     return made
 
 
+def read(cls: type[T], path: str | Path, *, name: str) -> T:
+    """The document that a file holds."""
+    return from_json(cls, load(path, name=name), name=name)
+
+
+def load(path: str | Path, *, name: str) -> Any:
+    """The JSON that a file holds, as `parse` has it."""
+    try:
+        text = Path(path).read_text()
+    except (OSError, ValueError):
+        raise InputError(name, "is not a readable file", value=path, fix="check the path") from None
+    return parse(text, name=f"{name} {path}")
+
+
 def _converted(cls: type[T], found: Any, name: str) -> T:
     try:
         return msgspec.convert(found, cls, dec_hook=_decoded)
@@ -141,15 +155,6 @@ def _lost(made: Any, found: Any, path: tuple[str | int, ...] = ()) -> _Lost | No
     if same and made == found:
         return None
     return path, "has a value of a wrong kind", None, "correct it, or write it again"
-
-
-def load(path: str | Path, *, name: str) -> Any:
-    """JSON from a file, as `parse` has it; ``name`` is what was to name the file."""
-    try:
-        text = Path(path).read_text()
-    except (OSError, ValueError):
-        raise InputError(name, "is not a readable file", value=path, fix="check the path") from None
-    return parse(text, name=f"{name} {path}")
 
 
 def parse(text: str, *, name: str) -> Any:

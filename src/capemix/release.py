@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import json
 import os
 import shutil
 import tempfile
@@ -134,7 +133,7 @@ class Release:
             }
         return {
             "format": FORMAT,
-            "guarantee": self.guarantee.as_json(),
+            "guarantee": documents.as_json(self.guarantee),
             "plan": self.plan.as_json(),
             "budget": [asdict(line) for line in self.plan.budget()],
             "schema": schema,
@@ -253,7 +252,7 @@ def read_release(folder: str | os.PathLike[str]) -> SavedRelease:
 
     path = Path(folder)
     try:
-        manifest = json.loads((path / "manifest.json").read_text())
+        manifest = documents.load(path / "manifest.json", name="manifest")
         digests, label = manifest["sha256"], manifest["schema"]["label"]
         shape = manifest["schema"]["image_shape"]
         soft = manifest["schema"].get("soft_labels")
@@ -265,7 +264,7 @@ def read_release(folder: str | os.PathLike[str]) -> SavedRelease:
             raise TypeError("schema")
         if not all(type(name) in (str, int) for name in classes):
             raise TypeError("classes")
-    except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
+    except (ValueError, KeyError, TypeError) as error:
         raise InputError(
             "release", "has no readable manifest.json", value=folder, fix="name a release folder"
         ) from error

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from capemix import documents
 from capemix.cli import options as opt
 from capemix.errors import InputError, printable
 
@@ -126,6 +125,8 @@ def _lines(table: Table) -> Iterator[str]:
 
 
 def _text(table: Table) -> str:
+    from capemix import documents
+
     return json_.dumps(documents.as_json(table), indent=1, ensure_ascii=False) + "\n"
 
 

@@ -28,7 +28,7 @@ import numpy.typing as npt
 
 from capemix.data.cells import LARGEST_WHOLE, Cells, are_distinct, places
 from capemix.data.rows import MAX_CLASSES, LabeledRows
-from capemix.documents import as_json, family, from_json, load
+from capemix.documents import as_json, family, read
 from capemix.errors import InputError
 
 DRAFTED: Final = "what the schema says of ranges and lists"
@@ -423,4 +423,4 @@ class Table:
 
     @classmethod
     def read(cls, path: str | Path) -> Table:
-        return from_json(cls, load(path, name="--schema"), name="schema")
+        return read(cls, path, name="schema")

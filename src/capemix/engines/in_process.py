@@ -90,7 +90,7 @@ def sum_in_process(
             fix="repartition",
         )
     keys = [Ed25519PrivateKey.generate() for _ in range(len(sites) + 1)]
-    members = [Member(f"member {n}", public_bytes(key)) for n, key in enumerate(keys)]
+    members = [Member(f"member {n}", public_bytes(key).hex()) for n, key in enumerate(keys)]
     roster = Roster(members[0], tuple(members[1:]))
     made = [
         _site(number, keys[number + 1], roster, rows, source) for number, rows in enumerate(sites)
