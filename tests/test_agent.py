@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from capemix import documents
 from capemix.agent import (
     COULD_NOT_ANSWER,
     Agent,
@@ -45,6 +46,7 @@ from capemix.protocol.site import ROUNDS
 from capemix.protocol.wire import ProtocolError
 from capemix.randomness.source import SeededSource
 from conftest import Capemix
+from world import a_document
 
 SITES = 4
 SCHEMA = {"features": ["a", "b"], "label": "y", "image_shape": None}
@@ -81,7 +83,7 @@ def a_plan(**changed: Any) -> Plan:
 def keys(tmp_path: Path) -> dict[str, Any]:
     names = ["coordinator", *(f"site{s}" for s in range(SITES))]
     loaded = {name: load_identity(new_identity(name, tmp_path / "keys")[0]) for name in names}
-    members = [Member(name, public_bytes(key)) for name, key in loaded.items()]
+    members = [Member(name, public_bytes(key).hex()) for name, key in loaded.items()]
     return {**loaded, "roster": Roster(members[0], tuple(members[1:]))}
 
 
@@ -530,10 +532,10 @@ def test_a_policy_declines_for_a_reason(
 
 
 def test_a_policy_file_is_checked() -> None:
-    assert Policy.from_json('{"max_epsilon": 2, "columns": ["a"]}').columns == ("a",)
+    assert a_document(Policy, '{"max_epsilon": 2, "columns": ["a"]}').columns == ("a",)
     for text in ("", "[]", '{"max_epsilon": -1}', '{"unknown": 1}', '{"max_epsilon": "lots"}'):
         with pytest.raises(InputError):
-            Policy.from_json(text)
+            a_document(Policy, text)
 
 
 def test_rows_of_other_classes_are_dropped_and_columns_put_in_order() -> None:
@@ -609,7 +611,7 @@ def an_agent(
 
     monkeypatch.setattr("capemix.agent._Server.serve_forever", stopped)
     monkeypatch.setattr("signal.signal", lambda *_: None)
-    (tmp_path / "roster.json").write_text(json.dumps(keys["roster"].as_json()))
+    (tmp_path / "roster.json").write_text(json.dumps(documents.as_json(keys["roster"])))
     (tmp_path / "policy.json").write_text("{}")
     (tmp_path / "rows.csv").write_text("a,b,y\n" + "0.1,0.2,yes\n0.3,0.4,no\n" * 5)
 

@@ -501,7 +501,7 @@ def test_a_column_may_be_no_feature(tmp_path: Path) -> None:
 
 
 def test_a_file_is_read_by_a_schema_that_it_must_have_the_columns_of(tmp_path: Path) -> None:
-    table = Table((Number("age", 0, 90, whole=True),), Category("sick", ("no", "yes")))
+    table = Table((Number("age", 0, 90, type="integer"),), Category("sick", ("no", "yes")))
     rows = open_data(csv(tmp_path, TABLE), table=table).train
     assert rows.features.tolist() == [[30], [40], [50]]
     assert open_data(csv(tmp_path, TABLE), "sick", table=table).train.labels.tolist() == [1, 0, 0]

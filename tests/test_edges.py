@@ -22,7 +22,7 @@ from capemix.protocol.site import ROUNDS
 from capemix.protocol.wire import COORDINATOR, Context, Message, ProtocolError
 from capemix.randomness.source import SystemSource
 from test_agent import SCHEMA, a_plan, a_run, budget, holdings, keys
-from world import ASKED, RUN, World, counting_plan, identity
+from world import ASKED, RUN, World, a_document, counting_plan, identity
 
 __all__ = ["keys"]  # a fixture
 
@@ -178,7 +178,7 @@ def test_starting_an_agent_anew_does_not_give_a_server_more_graphs(
     the graph may break off."""
     monkeypatch.setattr("capemix.agent.MOST_PROPOSALS", 3)
     roster = keys["roster"]
-    strangers = (Member(f"{n}", public_bytes(identity(f"{n}"))) for n in range(59))
+    strangers = (Member(f"{n}", public_bytes(identity(f"{n}")).hex()) for n in range(59))
     keys = {**keys, "roster": Roster(roster.coordinator, (roster.sites[0], *strangers))}
     asked = {"sites": 60, "colluding": 20, "dropouts": 0, "epsilon": 0.9}
     sparse, dense = (a_plan(**asked, peers=peers) for peers in (20, 24))
@@ -215,7 +215,7 @@ def test_starting_an_agent_anew_does_not_give_a_server_more_graphs(
 )
 def test_a_policy_of_other_types_is_refused(changed: dict[str, Any]) -> None:
     with pytest.raises(InputError, match="policy"):
-        Policy.from_json(json.dumps(changed))
+        a_document(Policy, json.dumps(changed))
 
 
 def test_a_policy_declines_a_column_asked_for_twice() -> None:

@@ -14,6 +14,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from capemix import documents
 from capemix.agent import Agent, Holdings
 from capemix.data import LabeledRows, Table, UnlistedRows, open_data, partition
 from capemix.data.schema import Category, Number
@@ -119,7 +120,9 @@ def proposal(plan: MomentsPlan) -> tuple[Plan, Part]:
 
 
 OTHERS = {
-    "a wider range": replace(PEOPLE, columns=(Number("age", 0, 90, True), *PEOPLE.columns[1:])),
+    "a wider range": replace(
+        PEOPLE, columns=(Number("age", 0, 90, type="integer"), *PEOPLE.columns[1:])
+    ),
     "one more category": replace(
         PEOPLE,
         columns=(
@@ -265,7 +268,7 @@ def test_a_coordinator_takes_a_schema_that_is_the_plans_alone(tmp_path: Path) ->
 
 
 def proposed(capemix: Capemix, folder: Path, *words: object) -> Any:
-    (folder / "schema.json").write_text(json.dumps(PEOPLE.as_json()))
+    (folder / "schema.json").write_text(json.dumps(documents.as_json(PEOPLE)))
     return capemix(
         *("federate", "plan", "--synthesizer", "moments", "--epsilon", 3, "--sites", SITES),
         *("--schema", folder / "schema.json", "--out", folder / "plan.json", "--json", *words),
@@ -282,7 +285,7 @@ def test_a_plan_with_a_schema_is_written_set_up_and_checked(
     assert (plan.table, plan.normalise) == (PEOPLE, map_of(PEOPLE))
     words = ("federate", "init", tmp_path / "fed", "--plan", tmp_path / "plan.json")
     assert capemix(*words).code == 0
-    policy = Policy.from_json((tmp_path / "fed" / "policy.json").read_text())
+    policy = documents.read(Policy, tmp_path / "fed" / "policy.json", name="policy")
     assert (policy.columns, policy.classes) == (PEOPLE.names, PEOPLE.classes)
     file = files(tmp_path, untidy())[0]
     rows = open_data(file, table=PEOPLE).train
@@ -379,7 +382,7 @@ def test_an_agent_codes_its_file_by_the_plan_that_its_people_have_read(
 
 def test_a_table_through_flower_from_the_command_line(capemix: Capemix, tmp_path: Path) -> None:
     """A trial of agents and simulated nodes gives the bytes of `capemix synth`."""
-    (tmp_path / "schema.json").write_text(json.dumps(PEOPLE.as_json()))
+    (tmp_path / "schema.json").write_text(json.dumps(documents.as_json(PEOPLE)))
     untidy().to_csv(tmp_path / "people.csv", index=False)
     words = ("--data", tmp_path / "people.csv", "--schema", tmp_path / "schema.json")
     words += ("--synthesizer", "moments", "--epsilon", 8, "--sites", 3, "--samples", 200)

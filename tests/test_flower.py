@@ -31,7 +31,8 @@ from capemix.engines.flower.envelope import Refused, pack, pack_refusal, unpack
 from capemix.engines.flower.files import (
     RELEASED,
     Outcome,
-    describe_progress,
+    RoundOpen,
+    RoundOver,
     plan_text,
     read_plan_file,
 )
@@ -96,7 +97,7 @@ def test_the_bytes_are_the_same_in_process_simulated_and_deployed(
     killed: list[int] = []
 
     def kill(outcome: Outcome, nodes: Mapping[int, int]) -> None:
-        if not killed and outcome.rounds and outcome.rounds[-1]["round"] == "upload":
+        if not killed and outcome.rounds and outcome.rounds[-1].round == "upload":
             os.kill(nodes[2], signal.SIGKILL)
             killed.append(nodes[2])
             simulate()  # while the others wait for the dead
@@ -121,9 +122,9 @@ def test_the_bytes_are_the_same_in_process_simulated_and_deployed(
     assert outcome.status == RELEASED
     assert outcome.included == [0, 1, 2, 3]
     assert set(outcome.lost) == {"2"}
-    assert [done["answered"] for done in outcome.rounds][:4] == [4, 4, 4, 4]
-    assert outcome.rounds[-1]["answered"] == 3
-    assert outcome.rounds[3]["bytes_in"] > 4 * share_bytes(plan) > 4 * LEAST_CHUNK
+    assert [done.answered for done in outcome.rounds][:4] == [4, 4, 4, 4]
+    assert outcome.rounds[-1].answered == 3
+    assert outcome.rounds[3].bytes_in > 4 * share_bytes(plan) > 4 * LEAST_CHUNK
     assert all(outcome.peak_memory[who] > 1 << 20 for who in ("coordinator", "superlink", "agent"))
     run_local(plan, parts, source=SeededSource(SEED)).save(tmp_path / "local")
     folders = [tmp_path / name for name in ("local", "out", "sim")]
@@ -408,16 +409,23 @@ class SitesGrid:
             yield SimpleNamespace(content=content, has_error=lambda: False)
 
 
-def conduct(world: World, grid: Any, seconds: float = 20.0) -> list[dict[str, Any]]:
-    shown: list[dict[str, Any]] = []
-    done: list[dict[str, Any]] = []
+def over(name: str) -> RoundOver:
+    """A round that took two seconds."""
+    return RoundOver(
+        round=name, number=1, of=6, answered=4, bytes_out=1, bytes_in=1, lost=(), seconds=2.0
+    )
+
+
+def conduct(world: World, grid: Any, seconds: float = 20.0) -> list[RoundOpen]:
+    shown: list[RoundOpen] = []
+    done: list[RoundOver] = []
     while (round_ := world.run.round) is not None:
         progress = Progress(world.run, done, shown.append)
         Round(grid, world.run, {s: 100 + s for s in range(len(world.sites))}, seconds).conduct(
             progress
         )
         world.run.close()
-        done.append({"round": round_, "seconds": 2.0})
+        done.append(over(round_))
     return shown
 
 
@@ -431,10 +439,10 @@ def test_chunks_come_from_many_sites_at_once_and_never_more_than_the_window(
     assert world.run.included == tuple(range(6))
     assert grid.most_chunks == grid.most_sites == WINDOW
     assert grid.pushed == 6 * len(ROUNDS) + 6 * CHUNKS
-    assert [each["number"] for each in shown] == [1, 2, 3, 4, 5, 6]
-    assert shown[3]["expected_bytes"] == 6 * share_bytes(world.plan)
-    assert shown[4]["seconds_left"] == pytest.approx(4.0, abs=0.5)  # two rounds of two seconds
-    assert "round 5 of 6, agree: 1 sites in, 5 to come, 0 lost" in describe_progress(shown[4])
+    assert [each.number for each in shown] == [1, 2, 3, 4, 5, 6]
+    assert shown[3].expected_bytes == 6 * share_bytes(world.plan)
+    assert shown[4].seconds_left == pytest.approx(4.0, abs=0.5)  # two rounds of two seconds
+    assert "round 5 of 6, agree: 1 sites in, 5 to come, 0 lost" in str(shown[4])
 
 
 @pytest.mark.usefixtures("no_task")
@@ -465,21 +473,21 @@ def test_the_time_left_is_told_from_the_pace_of_the_bytes() -> None:
         lost={},
         wanted=lambda: iter([(0, 0)]),
     )
-    shown: list[dict[str, Any]] = []
-    done = [{"round": name, "seconds": 2.0} for name in ROUNDS[:3]]
+    shown: list[RoundOpen] = []
+    done = [over(name) for name in ROUNDS[:3]]
     progress = Progress(run, done, shown.append)
     progress()
-    assert shown[-1]["seconds_left"] is None
+    assert shown[-1].seconds_left is None
     run.uploaded = (25, 100)
     progress._pace_from, progress._next = time.monotonic() - 5.0, 0.0
     progress()
-    assert shown[-1]["seconds_left"] == pytest.approx(15.0 + 2 * 2.0, abs=0.5)
-    assert describe_progress(shown[-1]).endswith("0.0 kB of 0.1 kB in, about 19 s left")
+    assert shown[-1].seconds_left == pytest.approx(15.0 + 2 * 2.0, abs=0.5)
+    assert str(shown[-1]).endswith("0.0 kB of 0.1 kB in, about 19 s left")
 
 
 def identities() -> tuple[Roster, list[Ed25519PrivateKey]]:
     keys = [Ed25519PrivateKey.generate() for _ in range(5)]
-    members = [Member(f"m{n}", public_bytes(key)) for n, key in enumerate(keys)]
+    members = [Member(f"m{n}", public_bytes(key).hex()) for n, key in enumerate(keys)]
     return Roster(members[0], tuple(members[1:])), keys[1:]
 
 

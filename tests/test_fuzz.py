@@ -26,6 +26,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from capemix import documents
 from capemix.agent import lacking, load_identity, new_identity
 from capemix.cli.options import parse_sizes
 from capemix.data import LabeledRows, Table, UnlistedRows, by_site, draft_table, open_cells, readers
@@ -35,8 +36,6 @@ from capemix.engines.flower.coordinator_app import Settings, no_rows
 from capemix.engines.flower.envelope import Refused, pack, unpack
 from capemix.engines.flower.files import (
     Outcome,
-    describe_progress,
-    describe_round,
     plan_text,
     read_plan_file,
 )
@@ -62,7 +61,16 @@ from capemix.randomness.source import SeededSource
 from capemix.release import read_release
 from capemix.synthesizers.tables import map_of
 from fuzzing import ODD, bent_bytes, bent_json, bent_text, fuzz, no_hang, taken_or_refused
-from world import ASKED, World, _forked, a_roster, counting_plan, identity, signed_request
+from world import (
+    ASKED,
+    World,
+    _forked,
+    a_document,
+    a_roster,
+    counting_plan,
+    identity,
+    signed_request,
+)
 
 PLAN = make_plan(**{**ASKED, "noise": 0.5, "width": 4})
 SCHEMA: dict[str, Any] = {"features": ["a", "b", "c", "d"], "label": "y", "image_shape": [2, 2]}
@@ -192,7 +200,7 @@ def test_bent_plan_files_of_rounds(text: str) -> None:
 
 
 TABLE: Final = Table(
-    (Number("age", 0, 90, whole=True), Category("smokes", (False, True), missing=True)),
+    (Number("age", 0, 90, type="integer"), Category("smokes", (False, True), missing=True)),
     Category("ill", ("no", "yes")),
 )
 TABLE_PLAN: Final = make_moments_plan(
@@ -201,10 +209,14 @@ TABLE_PLAN: Final = make_moments_plan(
 TABLE_PART: Final = Part(bytes(16), TABLE_PLAN, "class sizes")
 
 
+def schema_of(found: Any) -> Table:
+    return documents.from_json(Table, found, name="schema")
+
+
 @fuzz(60)
-@given(bent_json(json.loads(json.dumps(TABLE.as_json()))))
+@given(bent_json(documents.as_json(TABLE)))
 def test_bent_schemas_of_tables(found: dict[str, Any]) -> None:
-    table = taken_or_refused(Table.from_json, found)
+    table = taken_or_refused(schema_of, found)
     if table is not None:
         assert not len(table.no_rows())
         taken_or_refused(map_of, table)
@@ -284,16 +296,16 @@ POLICY: dict[str, Any] = {
 @fuzz(100)
 @given(bent_text(POLICY))
 def test_bent_policies(text: str) -> None:
-    policy = taken_or_refused(Policy.from_json, text)
+    policy = taken_or_refused(a_document, Policy, text)
     if policy is not None:
         said = taken_or_refused(policy.declines, PLAN, SCHEMA, 0.0)
         assert said is None or isinstance(said, str)
 
 
 @fuzz(100)
-@given(bent_text(json.loads(json.dumps(a_roster(2).as_json()))))
+@given(bent_text(documents.as_json(a_roster(2))))
 def test_bent_rosters(text: str) -> None:
-    roster = taken_or_refused(Roster.from_json, text)
+    roster = taken_or_refused(a_document, Roster, text)
     if roster is not None:
         assert len(roster.digest()) == 32
 
@@ -408,8 +420,8 @@ def test_bent_introductions(data: st.DataObject) -> None:
 def test_nesting_without_end_is_refused() -> None:
     for text in ("[" * 10**6, '{"a":' * 10**6, "[" * 10**6 + "]" * 10**6):
         for parser in (
-            Roster.from_json,
-            Policy.from_json,
+            lambda t: a_document(Roster, t),
+            lambda t: a_document(Policy, t),
             lambda t: wire.parse(t.encode() + b"\n"),
         ):
             with pytest.raises((InputError, wire.ProtocolError)):
@@ -467,16 +479,17 @@ def test_bent_outcomes(data: st.DataObject) -> None:
     done = {"number": 1, "of": 6, "round": "plan", "answered": 4, "lost": [0], "seconds": 0.5}
     now = {"number": 1, "of": 6, "round": "plan", "sites_in": 1, "sites_waited_for": 1}
     now |= {"sites_lost": 0, "uploaded_bytes": 1, "expected_bytes": 2, "seconds_left": None}
-    valid = vars(Outcome(rounds=[done | {"bytes_out": 1, "bytes_in": 1}], progress=now))
+    valid = {"rounds": [done | {"bytes_out": 1, "bytes_in": 1}], "progress": now}
+    documents.from_json(Outcome, valid, name="outcome")
     out = place() / "out"
-    written("out.outcome.json", data.draw(bent_text(json.loads(json.dumps(valid)))))
+    written("out.outcome.json", data.draw(bent_text(valid)))
     with no_hang():
         found = Outcome.read(out)
         if found is not None:  # then it can be shown
             for one in found.rounds:
-                describe_round(one)
+                assert str(one)
             if found.progress is not None:
-                describe_progress(found.progress)
+                assert str(found.progress)
             assert all(isinstance(site, int) for site in found.included)
 
 
@@ -801,10 +814,11 @@ def test_a_monstrous_plan_is_judged_at_once(asked: dict[str, Any]) -> None:
 def test_a_schema_of_very_many_columns_is_judged_at_once() -> None:
     """A message has room for three times as many."""
     column = {"type": "number", "low": 0, "high": 1}
-    found = TABLE.as_json() | {"columns": [column | {"name": f"c{n}"} for n in range(100_000)]}
+    columns = [column | {"name": f"c{n}"} for n in range(100_000)]
+    found = documents.as_json(TABLE) | {"columns": columns}
     said = {**TABLE_PART.as_json(), "whole": {**TABLE_PLAN.as_json(), "table": found}}
     assert taken_or_refused(Part.from_json, said) is None
-    assert taken_or_refused(Table.from_json, found) is not None
+    assert taken_or_refused(schema_of, found) is not None
 
 
 @pytest.mark.parametrize(
@@ -825,4 +839,4 @@ def test_a_schema_of_very_many_columns_is_judged_at_once() -> None:
 )
 def test_a_policy_of_other_types_is_refused(change: dict[str, Any]) -> None:
     with pytest.raises(InputError, match="policy"):
-        Policy.from_json(json.dumps({**POLICY, **change}))
+        a_document(Policy, json.dumps({**POLICY, **change}))

@@ -16,6 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import special
 
+from capemix import documents
 from capemix.api import release_of
 from capemix.data import LabeledRows, partition
 from capemix.data.rows import pixel_names
@@ -563,7 +564,7 @@ def test_images_through_flower_give_the_bytes_of_one_process(tmp_path: Path) -> 
         lambda chosen: chosen.guarantee(seeded=True, one_process=True),
     )
     one.save(tmp_path / "local")
-    assert [done["sum"] for done in outcome.rounds[::6]] == list(one.plan.chosen_rounds().names)
+    assert [done.sum for done in outcome.rounds[::6]] == list(one.plan.chosen_rounds().names)
     for name in ("synthetic.parquet", "synthetic.npz"):
         ours, theirs = (tmp_path / folder / name for folder in ("out", "local"))
         assert ours.read_bytes() == theirs.read_bytes()
@@ -623,7 +624,7 @@ def test_a_plan_of_images_is_written_checked_and_set_up(capemix: Capemix, tmp_pa
     assert plan.images == Images(SHAPE, upright=True, teacher=True)
     assert schema["image_shape"] == [8, 8]
     capemix("federate", "init", tmp_path / "fed", "--plan", file, "--json")
-    policy = Policy.from_json((tmp_path / "fed" / "policy.json").read_text())
+    policy = documents.read(Policy, tmp_path / "fed" / "policy.json", name="policy")
     assert policy.synthesizers == ("moments+teacher",)
     rows = bars(20)
     np.savez(

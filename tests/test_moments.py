@@ -20,7 +20,8 @@ from threadpoolctl import threadpool_limits
 
 import capemix.engines.local
 import capemix.kernels.memory
-import capemix.sums.share
+import capemix.pipeline
+from capemix import documents
 from capemix.accounting.gaussian import gaussian_epsilon, gaussian_multiplier
 from capemix.accounting.sampled import epsilon_pld
 from capemix.api import PAID, Synthesizer, release_of
@@ -40,23 +41,23 @@ from capemix.plan.moments import MOST_RANK, moments_from_json
 from capemix.plan.plan import lattice_norm_bound
 from capemix.plan.rounds import Round, plan_rounds
 from capemix.plan.shares import AGAIN, CENTRE, CENTRES, OWN_SHARES, SHARES, SIZES, SPREAD, SPREADS
-from capemix.statistics import moments as prepare_module
-from capemix.statistics.projection import (
-    Projection,
+from capemix.prepare import moments as prepare_module
+from capemix.prepare.frame import (
+    Frame,
     array_as_json,
     array_from_json,
     row_by_row,
     whole_rows,
     whole_scale,
 )
-from capemix.statistics.moments import (
+from capemix.prepare.moments import (
     Moments,
     NormHistogram,
     Spreads,
-    sum_projected,
+    sum_contributions,
 )
-from capemix.sums.rows import Preparation
-from capemix.sums.steps import ColumnMap, PublicMap
+from capemix.prepare.rows import Preparation
+from capemix.prepare.steps import ColumnMap, PublicMap
 from capemix.queries import Participation, Relation
 from capemix.randomness.source import SeededSource, SystemSource
 from capemix.randomness.tables import MAX_SIGMA
@@ -107,7 +108,7 @@ def alone(rows: Real, labels: Any, asked: Any, lattice: int | None = None) -> An
     """What each record adds, records by groups by width; and that sums are those of the records."""
 
     def summed(some: slice) -> Any:
-        return sum_projected(rows[some], labels[some], asked, lattice_norm_bound=lattice).sums
+        return sum_contributions(rows[some], labels[some], asked, lattice_norm_bound=lattice).sums
 
     each = np.stack([summed(slice(n, n + 1)) for n in range(len(rows))])
     sums = summed(slice(None))
@@ -138,7 +139,7 @@ def test_no_record_adds_more_than_is_counted(
 ) -> None:
     labels = np.array([0, 1, 0, 1, 1, 0])
     rng = np.random.default_rng(0)
-    frame = Projection(
+    frame = Frame(
         PublicMap(), 3, 2, centre=rng.normal(size=(2, 3)), basis=rng.normal(size=(3, 2)),
         points=rng.normal(size=(2, 4, 2)) if points else None, scale=np.array([0.1, 30.0]),
     )  # fmt: skip
@@ -186,13 +187,13 @@ def test_what_a_record_adds_does_not_depend_on_who_else_is_there(shape: tuple[in
     columns, kept = shape
     rng = np.random.default_rng(7)
     rows, labels = rng.normal(size=(3000, columns)), np.zeros(3000, dtype=np.int64)
-    plain = Projection(
+    plain = Frame(
         PublicMap(), columns, 1, basis=rng.normal(size=shape), scale=rng.uniform(0.1, 9, kept)
     )
     out = np.linalg.qr(rng.normal(size=(columns, 1)))[0]
     frame = replace(plain, points=rng.normal(size=(1, 5, kept)), without=out)
 
-    def seen(frame: Projection, count: int) -> tuple[Real, Real]:
+    def seen(frame: Frame, count: int) -> tuple[Real, Real]:
         look = frame.looking(rows[:count], labels[:count])
         pieces = [look(np.arange(at, min(at + 1000, count))) for at in range(0, count, 1000)]
         return tuple(np.concatenate([piece[part] for piece in pieces]) for part in (0, 1))
@@ -218,7 +219,7 @@ def test_directions_left_out_leave_nothing() -> None:
     left = rows - rows @ out @ out.T
     kept = rng.normal(size=(6, 3))
     for basis, said in ((None, left), (kept, left @ kept)):
-        frame = Projection(PublicMap(), 6, 1, basis=basis, without=out)
+        frame = Frame(PublicMap(), 6, 1, basis=basis, without=out)
         assert np.allclose(frame.looking(rows, labels)(np.arange(50))[0], said, atol=1e-4)
 
 
@@ -227,7 +228,7 @@ def test_sums_are_the_same_bits_on_one_thread_and_on_several(
 ) -> None:
     rng = np.random.default_rng(3)
     rows, labels = rng.normal(size=(4_000, 40)), rng.integers(0, 3, 4_000)
-    frame = Projection(PublicMap(), 40, 3, basis=rng.normal(size=(40, 20)))
+    frame = Frame(PublicMap(), 40, 3, basis=rng.normal(size=(40, 20)))
     asked = (Moments(frame, 9.0, (0.5, 1.0)), Spreads(frame, 9.0), NormHistogram(frame))
     pools: list[int] = []
 
@@ -243,7 +244,7 @@ def test_sums_are_the_same_bits_on_one_thread_and_on_several(
     for little in (rows.size + 1, rows.size):
         monkeypatch.setattr(threads_module, "_LITTLE", little)
         found.append(
-            [sum_projected(rows.copy(), labels, one, lattice_norm_bound=900) for one in asked]
+            [sum_contributions(rows.copy(), labels, one, lattice_norm_bound=900) for one in asked]
         )
         assert bool(pools) == (little == rows.size)
     assert all(np.array_equal(a.sums, b.sums) for a, b in zip(*found, strict=True))
@@ -253,11 +254,11 @@ def test_sums_are_the_same_bits_on_one_thread_and_on_several(
 def test_sums_give_back_counts_means_and_spreads(lattice: int | None) -> None:
     rng = np.random.default_rng(2)
     rows, labels = rng.normal(size=(300, 4)), rng.integers(0, 3, 300)
-    frame = Projection(PublicMap(), 4, 3)
+    frame = Frame(PublicMap(), 4, 3)
     counted, spreads = Moments(frame, 9.0, (0.5, 1.0)), Spreads(frame, 9.0)
 
     def sums(asked: Any) -> Real:
-        made = sum_projected(rows, labels, asked, lattice_norm_bound=lattice).sums
+        made = sum_contributions(rows, labels, asked, lattice_norm_bound=lattice).sums
         return np.asarray(made * (1.0 if lattice is None else asked.bound / lattice))
 
     near = {"atol": 1e-9} if lattice is None else {"atol": 3.0}  # a unit of the lattice each
@@ -269,7 +270,7 @@ def test_sums_give_back_counts_means_and_spreads(lattice: int | None) -> None:
 
 
 def test_noise_on_both_halves_of_a_spread_is_half_as_strong_off_its_diagonal() -> None:
-    asked = Spreads(Projection(PublicMap(), 40, 1), 3.0)
+    asked = Spreads(Frame(PublicMap(), 40, 1), 3.0)
     noise = np.random.default_rng(5).normal(size=(1, 1600))
     found = asked.seconds(noise, None)[0]
     assert np.array_equal(found, found.T)
@@ -281,7 +282,7 @@ def test_noise_on_both_halves_of_a_spread_is_half_as_strong_off_its_diagonal() -
 
 def test_records_go_to_their_classs_nearest_point_and_lie_about_it() -> None:
     points = np.array([[[0.0], [10.0]], [[5.0], [20.0]]])
-    asked = Moments(Projection(PublicMap(), 1, 2, points=points), 3.0, (1.0, 1.0))
+    asked = Moments(Frame(PublicMap(), 1, 2, points=points), 3.0, (1.0, 1.0))
     rows, labels = np.array([[1.0], [9.0], [9.0], [21.0]]), np.array([0, 0, 1, 1])
     made = alone(rows, labels, asked).sum(axis=0)
     assert made[:, 0].tolist() == pytest.approx([1, 1, 1, 1])
@@ -292,9 +293,9 @@ def test_records_go_to_their_classs_nearest_point_and_lie_about_it() -> None:
 def test_the_norm_below_which_half_of_the_records_lie() -> None:
     rng = np.random.default_rng(3)
     rows = rng.normal(size=(20_000, 9)) * rng.uniform(0.1, 3.0, (20_000, 1))
-    asked = NormHistogram(Projection(PublicMap(), 9, 1))
+    asked = NormHistogram(Frame(PublicMap(), 9, 1))
     labels = np.zeros(len(rows), dtype=np.int64)
-    sums = sum_projected(rows, labels, asked, lattice_norm_bound=None).sums
+    sums = sum_contributions(rows, labels, asked, lattice_norm_bound=None).sums
     norms = np.linalg.norm(rows, axis=1)
     for part in (0.25, 0.5, 0.9):
         assert asked.quantile(sums, part) == pytest.approx(np.quantile(norms, part), rel=0.05)
@@ -348,10 +349,10 @@ def test_one_curators_rounded_rounds_cost_one_gaussian_exactly(relation: Relatio
 def test_a_release_of_rounded_noise_says_so_and_draws_it(monkeypatch: pytest.MonkeyPatch) -> None:
     train, _ = digits()
     drawn: list[float] = []
-    law = capemix.sums.share.rounded_gaussian
-    monkeypatch.setattr(capemix.sums.share, "discrete_gaussian", None)
+    law = capemix.pipeline.rounded_gaussian
+    monkeypatch.setattr(capemix.pipeline, "discrete_gaussian", None)
     monkeypatch.setattr(
-        capemix.sums.share, "rounded_gaussian", lambda sigma: (drawn.append(sigma), law(sigma))[1]
+        capemix.pipeline, "rounded_gaussian", lambda sigma: (drawn.append(sigma), law(sigma))[1]
     )
     release = release_of(
         train, epsilon=1.0, synthesizer="moments", law="rounded", source=SeededSource(1),
@@ -359,7 +360,7 @@ def test_a_release_of_rounded_noise_says_so_and_draws_it(monkeypatch: pytest.Mon
     )  # fmt: skip
     assert len(drawn) >= len(release.plan.chosen_rounds().names)
     assert release.plan.as_json()["law"] == "rounded"
-    assert "rounded Gaussian" in str(release.guarantee.as_json())
+    assert "rounded Gaussian" in str(documents.as_json(release.guarantee))
 
 
 def test_the_choice_of_rank_leaves_the_total_and_the_first_round_as_they_are() -> None:
@@ -403,7 +404,7 @@ def test_the_noise_of_a_round_has_the_scale_that_is_accounted(name: str) -> None
     rows, _ = digits()
     rounds = a_plan(rows, FEDERATION).calibrate(1.0).rounds(0)
     nothing = rows.take(np.zeros(len(rows), dtype=bool))
-    frame = Projection(PublicMap.of_range(0, 16), rows.width, len(rows.classes))
+    frame = Frame(PublicMap.of_range(0, 16), rows.width, len(rows.classes))
     asked = {
         SIZES: Moments(frame, 1.0, (1.0, 0.0)),
         CENTRES: Moments(frame, 2.0, (0.0, 1.0)),
@@ -433,7 +434,7 @@ def test_a_plan_of_a_sum_comes_back_from_a_message_and_adds_no_more_than_it_says
     rows, _ = digits()
     rounds = a_plan(rows, FEDERATION).calibrate(1.0).rounds(5)
     rng = np.random.default_rng(0)
-    frame = Projection(
+    frame = Frame(
         ColumnMap((0.0,) * 64, (1.0,) * 64, (0.0,) * 64, (16.0,) * 64), 64, 10,
         centre=rng.normal(size=(10, 64)), basis=rng.normal(size=(64, 5)), scale=np.ones(5),
     )  # fmt: skip
@@ -961,8 +962,8 @@ def test_plans_that_make_no_sense_are_refused() -> None:
 
 def test_no_sum_of_private_rows_shows_in_what_is_printed() -> None:
     rows = np.full((3, 2), 7.125)
-    asked = Moments(Projection(PublicMap(), 2, 1), 100.0, (0.0, 100.0))
-    summed = sum_projected(rows, np.zeros(3, dtype=np.int64), asked, lattice_norm_bound=None)
+    asked = Moments(Frame(PublicMap(), 2, 1), 100.0, (0.0, 100.0))
+    summed = sum_contributions(rows, np.zeros(3, dtype=np.int64), asked, lattice_norm_bound=None)
     assert summed.sums[0] == pytest.approx([21.375, 21.375])
     found = ClassGaussians(np.array([7.125]), rows[:1], np.eye(2)[None], rows[0])
     for text in (repr(summed), str(summed), repr(found), f"{found}"):

@@ -34,7 +34,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from capemix import agent as agent_module
-from capemix import pipeline
+from capemix import documents, pipeline
 from capemix.agent import Agent, Holdings, ask, load_identity, new_identity
 from capemix.api import Synthesizer, release_of, synthesize
 from capemix.cli import main
@@ -271,12 +271,16 @@ def fitted(
 
 
 MIXING = {"mixture": 4, "samples": 20}
+CODED = documents.from_json(Table, SCHEMA, name="schema")
 FITTED: dict[str, tuple[dict[str, Callable[[list[Any]], Any]], dict[str, Any]]] = {
     "mixing, listed": (SHAPES, MIXING | {"classes": [0, 1]}),
     "mixing, with a range": (SHAPES, MIXING | {"classes": [0, 1], "public_range": (-4, 4)}),
     "mixing, not listed": (SHAPES, MIXING),
     "moments, listed": (SHAPES, {"method": "moments", "classes": [0, 1]}),
-    "moments, by a schema": (TABLES, {"method": "moments", "schema": Table.from_json(SCHEMA)}),
+    "moments, by a schema": (
+        TABLES,
+        {"method": "moments", "schema": CODED},
+    ),
     "mixing of all classes": (SHAPES, MIXING | {"method": "dp-mix", "classes": [0, 1]}),
     "one by one": (SHAPES, {"method": "local-perturbation", "classes": [0, 1]}),
     "one by one, projected": (
@@ -315,9 +319,12 @@ def members(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("members")
     names = ["coordinator", *(f"site{site}" for site in range(SITES))]
     found = [
-        Member(name, public_bytes(load_identity(new_identity(name, folder)[0]))) for name in names
+        Member(name, public_bytes(load_identity(new_identity(name, folder)[0])).hex())
+        for name in names
     ]
-    (folder / "roster.json").write_text(json.dumps(Roster(found[0], tuple(found[1:])).as_json()))
+    (folder / "roster.json").write_text(
+        json.dumps(documents.as_json(Roster(found[0], tuple(found[1:]))))
+    )
     policy = {
         "max_epsilon": 9.0,
         "total_epsilon": 20.0,
@@ -331,7 +338,6 @@ def members(tmp_path_factory: pytest.TempPathFactory) -> Path:
 ASKED: dict[str, Any] = {"classes": (0, 1), "scheme": "cape", "sites": SITES, "colluding": 1}
 NUMBERS = {"width": 2, "normalise": PublicMap.of_range(-4, 4)}
 PIXELS = {"width": 64, "normalise": PublicMap.of_range(0, 255)}
-CODED = Table.from_json(SCHEMA)
 
 
 @cache
@@ -407,9 +413,9 @@ class Relay:
 
     def __init__(self, members: Path, folder: Path, place: Path, others: list[LabeledRows]) -> None:
         self._place, self._folder = place, folder
-        self.roster = Roster.from_json((members / "roster.json").read_text())
+        self.roster = documents.read(Roster, members / "roster.json", name="roster")
         self.coordinator = load_identity(members / "coordinator.key")
-        policy = Policy.from_json((members / "policy.json").read_text())
+        policy = documents.read(Policy, members / "policy.json", name="policy")
         self._agents = {
             site: Agent(
                 Holdings(

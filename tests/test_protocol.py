@@ -15,6 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
+from capemix import documents
 from capemix.data import LabeledRows, partition
 from capemix.engines.in_process import run_in_process
 from capemix.engines.local import run_local
@@ -30,7 +31,18 @@ from capemix.protocol.site import ROUNDS
 from capemix.protocol.wire import COORDINATOR, Context, Message, ProtocolError
 from capemix.randomness.source import SeededSource
 from capemix.release import Release
-from world import ASKED, RUN, World, a_roster, assert_sum, counting_plan, expected, identity, reseal
+from world import (
+    ASKED,
+    RUN,
+    World,
+    a_document,
+    a_roster,
+    assert_sum,
+    counting_plan,
+    expected,
+    identity,
+    reseal,
+)
 
 # -- the same release as in one process ---------------------------------------------------------
 
@@ -483,7 +495,7 @@ def test_another_roster_is_refused(tmp_path: Path) -> None:
     world = World(plan, tmp_path)
     puppets = Roster(
         world.roster.coordinator,
-        (*world.roster.sites[:3], Member("puppet", public_bytes(identity("puppet")))),
+        (*world.roster.sites[:3], Member("puppet", public_bytes(identity("puppet")).hex())),
     )
     run = Run(plan, {}, puppets, identity("coordinator"), RUN, tmp_path)
     _, raw = next(iter(run.requests()))
@@ -649,14 +661,14 @@ def test_a_plan_comes_back_from_its_json(asked: dict[str, Any]) -> None:
 
 def test_a_roster_is_checked() -> None:
     roster = a_roster(3)
-    assert Roster.from_json(json.dumps(roster.as_json())) == roster
+    assert a_document(Roster, json.dumps(documents.as_json(roster))) == roster
     assert roster.digest() != a_roster(4).digest()
     twice = Member("site 9", roster.sites[0].identity)
     with pytest.raises(InputError, match="twice"):
         Roster(roster.coordinator, (*roster.sites, twice))
     for text in ("", "[]", "{}", '{"coordinator": 1, "sites": []}'):
         with pytest.raises(InputError):
-            Roster.from_json(text)
+            a_document(Roster, text)
 
 
 # -- in one process, message by message ------------------------------------------------------------

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from capemix import documents
 from capemix import pipeline as pipeline_module
 from capemix.accounting.cost import together
 from capemix.agent import Agent, Holdings, load_identity, new_identity
@@ -177,7 +178,9 @@ class Federation:
         self.folder, self.schema = folder, rows[0].schema()
         names = ["coordinator", *(f"site{s}" for s in range(SITES))]
         keys = [load_identity(new_identity(name, folder / "keys")[0]) for name in names]
-        members = [Member(name, public_bytes(key)) for name, key in zip(names, keys, strict=True)]
+        members = [
+            Member(name, public_bytes(key).hex()) for name, key in zip(names, keys, strict=True)
+        ]
         self.coordinator, self.roster = keys[0], Roster(members[0], tuple(members[1:]))
         self.lineages = [Ledger.open(folder / f"{s}.db").lineage("rows") for s in range(SITES)]
         self.agents = [
@@ -634,7 +637,7 @@ def coordinated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[...
     ) -> tuple[Path, AgentsGrid]:
         world = Federation(tmp_path / "world", allowing(plan), rows)
         (tmp_path / "plan.json").write_text(plan_text(plan, world.schema))
-        (tmp_path / "roster.json").write_text(json.dumps(world.roster.as_json()))
+        (tmp_path / "roster.json").write_text(json.dumps(documents.as_json(world.roster)))
         config = run_config(
             plan=tmp_path / "plan.json",
             roster=tmp_path / "roster.json",
@@ -661,9 +664,9 @@ def test_the_coordinator_takes_one_round_after_the_other_and_writes_the_release(
     outcome = Outcome.read(out)
     assert outcome is not None
     assert outcome.included == [0, 1, 2, 3]
-    sums = [done["sum"] for done in outcome.rounds]
+    sums = [done.sum for done in outcome.rounds]
     assert sums[::6] == [one.name for one in plan.rounds(5).rounds]
-    assert [done["number"] for done in outcome.rounds] == [1, 2, 3, 4, 5, 6] * 11
+    assert [done.number for done in outcome.rounds] == [1, 2, 3, 4, 5, 6] * 11
     manifest = json.loads((out / "manifest.json").read_text())
     assert manifest["plan"]["rank"] == 5
     assert "X25519" in " ".join(manifest["guarantee"]["assumptions"])
@@ -680,9 +683,9 @@ def test_a_site_lost_in_one_round_is_out_of_those_that_follow(
     assert outcome.status == RELEASED
     assert outcome.included == [0, 1, 3]
     assert set(outcome.lost) == {"2"}
-    assert sum(bool(done["lost"]) for done in outcome.rounds if done["round"] != "plan") == 1
+    assert sum(bool(done.lost) for done in outcome.rounds if done["round"] != "plan") == 1
     assert sum(site == 2 for site, _ in grid.sent.values()) == 21  # asked, and not again
-    assert [line["lost"] for line in outcome.rounds[18::6]] == [[2]] * 8
+    assert [line.lost for line in outcome.rounds[18::6]] == [(2,)] * 8
 
 
 def test_with_more_sites_lost_than_allowed_in_all_nothing_is_released(
@@ -731,7 +734,7 @@ def test_rounds_through_flower_give_the_bytes_of_one_process(tmp_path: Path) -> 
     assert named[0] == SIZES
     assert named[-2:] == [NORMS_OF.format(SPREADS), SPREADS]
     assert SPREAD in named
-    assert [done["sum"] for done in outcome.rounds[::6]] == named
+    assert [done.sum for done in outcome.rounds[::6]] == named
     ours, theirs = ((tmp_path / name / "synthetic.parquet") for name in ("out", "local"))
     assert ours.read_bytes() == theirs.read_bytes()
 
@@ -763,7 +766,7 @@ def test_a_plan_of_moments_is_written_checked_and_set_up(capemix: Capemix, tmp_p
     assert capemix(*asked, "--json").json["used"] == 10
     init = ("federate", "init", tmp_path / "fed", "--plan", tmp_path / "plan.json")
     assert capemix(*init).code == 0
-    policy = Policy.from_json((tmp_path / "fed" / "policy.json").read_text())
+    policy = documents.read(Policy, tmp_path / "fed" / "policy.json", name="policy")
     assert policy.synthesizers == ("moments",)
 
 

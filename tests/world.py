@@ -10,11 +10,12 @@ import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
+from capemix import documents
 from capemix.data import LabeledRows, UnlistedRows, check_classes
 from capemix.data.arrays import cells_of_arrays
 from capemix.errors import InputError
@@ -31,6 +32,7 @@ from capemix.randomness.source import SeededSource
 from capemix.zerosum.masks import SiteKeys
 
 RUN = bytes(range(16))
+T = TypeVar("T")
 
 ASKED: dict[str, Any] = {
     "width": 2,
@@ -52,7 +54,7 @@ def identity(name: str) -> Ed25519PrivateKey:
 @cache
 def a_roster(sites: int) -> Roster:
     def member(name: str) -> Member:
-        return Member(name, public_bytes(identity(name)))
+        return Member(name, public_bytes(identity(name)).hex())
 
     return Roster(member("coordinator"), tuple(member(f"site {s}") for s in range(sites)))
 
@@ -109,6 +111,12 @@ def reseal(raw: bytes, change: Callable[[dict[str, Any]], None], plan: Plan, who
         RUN, a_roster(plan.federation.sites).digest(), wire.proposal_digest(plan.as_json(), {})
     )
     return wire.seal(context, identity(who), Message(message.round, message.sender, body))
+
+
+def a_document(cls: type[T], text: str) -> T:
+    """As a file with this text is read."""
+    name = cls.__name__.lower()
+    return documents.from_json(cls, documents.parse(text, name=name), name=name)
 
 
 class World:

@@ -29,6 +29,7 @@ from cryptography.hazmat.primitives.serialization import (
     load_pem_private_key,
 )
 
+from capemix import documents
 from capemix.accounting.cost import together
 from capemix.accounting.joint_view import MOST_PROPOSALS
 from capemix.data.cells import places, spelled
@@ -42,7 +43,7 @@ from capemix.protocol.chunks import MOST_CHUNK
 from capemix.protocol.hello import introduce, is_challenge
 from capemix.protocol.part import Part
 from capemix.protocol.policy import Policy
-from capemix.protocol.roster import Roster
+from capemix.protocol.roster import Member, Roster
 from capemix.protocol.site import Site
 from capemix.protocol.wire import ProtocolError, canonical, parse
 from capemix.randomness.source import SeededSource, Source, SystemSource
@@ -185,7 +186,7 @@ def lacking(rows: UnlistedRows | LabeledRows, features: list[str], part: Part | 
     they were coded by before the agent began to answer. No row is looked at."""
     coded_by = rows.table if isinstance(rows, LabeledRows) else None
     tables = coded_by, None if part is None else part.whole.table
-    own, asked = (canonical(None if table is None else table.as_json()) for table in tables)
+    own, asked = (canonical(documents.as_json(table)) for table in tables)
     if own != asked:  # as text, where true is not 1
         return "this site's rows are not coded by the plan's schema"
     if coded_by is None and not set(features) <= set(rows.feature_names):
@@ -318,7 +319,7 @@ def new_identity(name: str, folder: Path) -> tuple[Path, Path]:
     descriptor = os.open(private, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     with os.fdopen(descriptor, "wb") as file:
         file.write(key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()))
-    public.write_text(json.dumps({"name": name, "identity": public_bytes(key).hex()}) + "\n")
+    public.write_text(json.dumps(documents.as_json(Member(name, public_bytes(key).hex()))) + "\n")
     return private, public
 
 

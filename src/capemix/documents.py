@@ -10,10 +10,15 @@ of its name. Parts that have a default may be left out.
 from __future__ import annotations
 
 import base64
+import dataclasses
+import enum
+import functools
 import json
 import math
-from collections.abc import Callable, Iterable
-from typing import Any, Final, NoReturn, TypeVar, get_args, get_type_hints
+import re
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import Any, Final, Literal, NoReturn, TypeVar, get_args, get_origin, get_type_hints
 
 import msgspec
 import numpy as np
@@ -35,6 +40,7 @@ def family(base: type, members: Callable[[], Iterable[type]], tag: str = "kind")
     _FAMILIES[base] = tag, members
 
 
+@functools.cache
 def names_of(member: type, tag: str = "kind") -> tuple[str, ...]:
     """What a member of a family may be called in a document."""
     return get_args(get_type_hints(member)[tag])
@@ -49,36 +55,106 @@ def from_json(cls: type[T], found: Any, *, name: str) -> T:
     """The document that `as_json` wrote, or a person. A part that does not come back the same is
     refused.
 
-    ``name`` is what the error calls the document.
+    ``name`` is what the error calls the document; it also says which part is wrong.
     """
     try:
-        made = msgspec.convert(found, cls, dec_hook=_decoded)
-        same = _holds(as_json(made), found)
+        made = _converted(cls, found, name)
+        lost = _lost(as_json(made), found)
     except InputError:
         raise
-    except msgspec.ValidationError as error:
-        raise InputError(
-            name, "cannot be read", value=str(error), fix="correct it, or write it again"
-        ) from None
     except (TypeError, ValueError, ArithmeticError, AttributeError, RecursionError):
-        same = False
-    if not same:
         raise InputError(
-            name,
-            "has a part that is not known, lacks one, or has one of a wrong kind",
-            fix="correct it, or write it again",
-        )
+            name, "has a part of a wrong kind", fix="correct it, or write it again"
+        ) from None
+    if lost is not None:
+        path, problem, value, fix = lost
+        raise InputError(_place(name, found, path), problem, value=value, fix=fix)
     return made
 
 
-def _holds(made: Any, found: Any) -> bool:
-    """Whether everything that was found has been read."""
+def read(cls: type[T], path: str | Path, *, name: str) -> T:
+    """The document that a file holds."""
+    return from_json(cls, load(path, name=name), name=name)
+
+
+def load(path: str | Path, *, name: str) -> Any:
+    """The JSON that a file holds, as `parse` has it."""
+    try:
+        text = Path(path).read_text()
+    except (OSError, ValueError):
+        raise InputError(name, "is not a readable file", value=path, fix="check the path") from None
+    return parse(text, name=f"{name} {path}")
+
+
+def _converted(cls: type[T], found: Any, name: str) -> T:
+    try:
+        return msgspec.convert(found, cls, dec_hook=_decoded)
+    except msgspec.ValidationError as error:
+        if isinstance(error.__cause__, InputError):  # a document's own rule
+            raise error.__cause__ from None
+        problem, _, where = str(error).partition(" - at `$")
+        path = [int(at) if at else key for key, at in _STEP.findall(where)]
+        allowed = _allowed(cls, path)
+        raise InputError(
+            _place(name, found, path),
+            f"cannot be read: {problem[:1].lower()}{problem[1:]}",
+            fix=f"write {' or '.join(allowed)}" if allowed else "correct it, or write it again",
+        ) from None
+
+
+_STEP: Final = re.compile(r"\.(\w+)|\[(\d+)\]")
+"""A step to a part, as msgspec writes it."""
+
+
+def _place(name: str, found: Any, path: Sequence[str | int]) -> str:
+    """Where a part is: each step to it, and what is on the way by its name, where it has one."""
+    place = name
+    for step in (None, *path):
+        if isinstance(step, int):
+            place += f"[{step}]"
+        elif step is not None:
+            place += f" {step}"
+        try:
+            found = found if step is None else found[step]
+        except (LookupError, TypeError):
+            found = None
+        if isinstance(found, dict) and isinstance(found.get("name"), str):
+            place += f" '{found['name']}'"
+    return place
+
+
+def _allowed(cls: Any, path: Sequence[str | int]) -> list[str]:
+    """The words that a part is one of, where it is one of some."""
+    for step in path:
+        if not dataclasses.is_dataclass(cls):
+            return []
+        cls = get_type_hints(cls).get(str(step))
+    words = cls if isinstance(cls, enum.EnumMeta) else get_args(cls)
+    listed = isinstance(cls, enum.EnumMeta) or get_origin(cls) is Literal
+    return [str(word) for word in words] if listed else []
+
+
+_Lost = tuple[tuple[str | int, ...], str, str | None, str]
+"""Where, what is wrong with it, the part, and what to do."""
+
+
+def _lost(made: Any, found: Any, path: tuple[str | int, ...] = ()) -> _Lost | None:
+    """The first of what was found that has not been read."""
     if isinstance(made, dict) and isinstance(found, dict):
-        return all(key in made and _holds(made[key], found[key]) for key in found)
-    if isinstance(made, list) and isinstance(found, list):
-        return len(made) == len(found) and all(map(_holds, made, found))
-    whole = type(made) is float and type(found) is int
-    return (whole or type(made) is type(found)) and bool(made == found)
+        for key, part in found.items():
+            if key not in made:
+                known = f"write {', '.join(made)}"
+                return path, "has a part that is not known", str(key), known
+            if (lost := _lost(made[key], part, (*path, key))) is not None:
+                return lost
+        return None
+    if isinstance(made, list) and isinstance(found, list) and len(made) == len(found):
+        each = (_lost(*pair, (*path, at)) for at, pair in enumerate(zip(made, found, strict=True)))
+        return next((lost for lost in each if lost is not None), None)
+    same = type(made) is type(found) or (type(made) is float and type(found) is int)
+    if same and made == found:
+        return None
+    return path, "has a value of a wrong kind", None, "correct it, or write it again"
 
 
 def parse(text: str, *, name: str) -> Any:
@@ -124,9 +200,13 @@ def _decoded(cls: type, found: Any) -> Any:
         kind = found.get(tag) if isinstance(found, dict) else None
         for member in members():
             if kind in names_of(member, tag):
-                return msgspec.convert(found, member, dec_hook=_decoded)
+                return _converted(member, found, cls.__name__.lower())
+        known = [name for member in members() for name in names_of(member, tag)]
         raise InputError(
-            cls.__name__.lower(), f"has an unknown {tag}", value=kind, fix="correct its name"
+            _place(cls.__name__.lower(), found, ()),
+            f"has an unknown {tag}",
+            value=kind,
+            fix=f"write {' or '.join(known)}",
         )
     if cls is np.ndarray:
         return _array(found)

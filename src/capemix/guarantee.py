@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import InitVar, dataclass
 from enum import StrEnum
-from typing import Any, Final
+from typing import Final
 
 from capemix.queries import Relation
 
@@ -72,17 +72,10 @@ class Guarantee:
     status: Status
     epsilon_pld: float | None
     assumptions: tuple[str, ...]
-    seal: object = None
+    seal: InitVar[object] = None
 
-    def __post_init__(self) -> None:
-        if self.seal is not SEAL:
+    def __post_init__(self, seal: object) -> None:
+        if seal is not SEAL:
             raise TypeError("a Guarantee is minted by capemix.accounting.mint, never made by hand")
-        object.__setattr__(self, "seal", None)
         if self.epsilon is not None and not math.isfinite(self.epsilon):
             raise ValueError("an infinite epsilon is None")
-
-    def as_json(self) -> dict[str, Any]:
-        values = asdict(self)
-        del values["seal"]
-        values["relation"], values["status"] = str(self.relation), str(self.status)
-        return values

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import json
 import os
 import shutil
 import tempfile
@@ -15,6 +14,7 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
+from capemix import documents
 from capemix.data.rows import LabeledRows
 from capemix.data.schema import Category, Table
 from capemix.data.soft_labels import (
@@ -133,7 +133,7 @@ class Release:
             }
         return {
             "format": FORMAT,
-            "guarantee": self.guarantee.as_json(),
+            "guarantee": documents.as_json(self.guarantee),
             "plan": self.plan.as_json(),
             "budget": [asdict(line) for line in self.plan.budget()],
             "schema": schema,
@@ -252,7 +252,7 @@ def read_release(folder: str | os.PathLike[str]) -> SavedRelease:
 
     path = Path(folder)
     try:
-        manifest = json.loads((path / "manifest.json").read_text())
+        manifest = documents.load(path / "manifest.json", name="manifest")
         digests, label = manifest["sha256"], manifest["schema"]["label"]
         shape = manifest["schema"]["image_shape"]
         soft = manifest["schema"].get("soft_labels")
@@ -264,7 +264,7 @@ def read_release(folder: str | os.PathLike[str]) -> SavedRelease:
             raise TypeError("schema")
         if not all(type(name) in (str, int) for name in classes):
             raise TypeError("classes")
-    except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
+    except (ValueError, KeyError, TypeError) as error:
         raise InputError(
             "release", "has no readable manifest.json", value=folder, fix="name a release folder"
         ) from error
@@ -286,7 +286,7 @@ def read_release(folder: str | os.PathLike[str]) -> SavedRelease:
     rows = (
         _rows(table, label, classes, tuple(shape) if shape else None)
         if declared is None
-        else open_data(table, table=Table.from_json(declared)).train
+        else open_data(table, table=documents.from_json(Table, declared, name="schema")).train
     )
     if soft_columns is None:
         return SavedRelease(rows, manifest)

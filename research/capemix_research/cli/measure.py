@@ -115,7 +115,6 @@ def _over_flower(
 ) -> dict[str, Any]:
     if find_spec("flwr") is None:
         raise InputError("flwr", "is not installed", fix="pip install 'capemix[flower]'")
-    from capemix.engines.flower.files import describe_progress
     from capemix.engines.flower.local import run_on_loopback
 
     started = time.monotonic()
@@ -124,7 +123,7 @@ def _over_flower(
     def watch(outcome: Outcome, _nodes: Mapping[int, int]) -> None:
         if outcome.progress is not None:
             first_round.append(time.monotonic())
-            typer.echo(describe_progress(outcome.progress), err=True)
+            typer.echo(str(outcome.progress), err=True)
 
     with tempfile.TemporaryDirectory(prefix="capemix-measure-") as folder:
         outcome = run_on_loopback(
@@ -136,13 +135,13 @@ def _over_flower(
             watch=watch,
         )
     in_all = time.monotonic() - started
-    seconds = {done["round"]: done["seconds"] for done in outcome.rounds}
+    seconds = {done.round: done.seconds for done in outcome.rounds}
     start = first_round[0] - started
     return {
         "seconds": {"start": round(start, 3), **seconds},
         "seconds_in_all": round(in_all, 3),
         "bytes_a_site": {
-            done["round"]: [done["bytes_out"] // len(parts), done["bytes_in"] // len(parts)]
+            done.round: [done.bytes_out // len(parts), done.bytes_in // len(parts)]
             for done in outcome.rounds
         },
         "peak_memory": outcome.peak_memory,

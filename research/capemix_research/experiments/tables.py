@@ -34,6 +34,7 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
+from capemix import documents
 from capemix.api import release_of
 from capemix.data import LabeledRows, Table, fitted_table, open_data
 from capemix.data.registry import DATA_FOLDER
@@ -90,10 +91,9 @@ def rows_of(name: str) -> LabeledRows:
     low, high = features.min(axis=0), features.max(axis=0)
     if name == "digits":  # every pixel has one range
         low, high = np.zeros(64), np.full(64, 16.0)
-    whole = name == "digits"
     table = Table(
         tuple(
-            Number(f"x{at}", a, b, whole=whole)
+            Number(f"x{at}", a, b, type="integer" if name == "digits" else "number")
             for at, (a, b) in enumerate(zip(low.tolist(), high.tolist(), strict=True))
         ),
         Category("label", tuple(range(len(found.target_names)))),
@@ -176,7 +176,7 @@ def peer(
         cells = table.cells(train.features.astype(np.float64))
         cells[train.label_name] = np.array(train.classes)[train.labels]
         csv.write_csv(pa.table(cells), given)
-        schema.write_text(json.dumps(table.as_json()))
+        schema.write_text(json.dumps(documents.as_json(table)))
         script = Path(__file__).with_name("peer_marginals.py")
         # -P: what lies beside the script is no package of the peer's.
         words = [python, "-P", script, cell.method, given, schema]

@@ -344,6 +344,7 @@ def _load(data: str, label: str | None, released: LabeledRows) -> Loaded:
 
 def _account_of(plan: Plan | RecordPlan | MomentsPlan, guarantee: Guarantee) -> dict[str, Any]:
     """What `calibrate`, `account` and `synth` print."""
+    from capemix import documents
     from capemix.plan import MomentsPlan, Plan, RecordPlan
 
     found: dict[str, Any] = {
@@ -361,7 +362,7 @@ def _account_of(plan: Plan | RecordPlan | MomentsPlan, guarantee: Guarantee) -> 
             "synthesizer": str(plan.synthesizer),
             "label_kept": plan.label_kept,
             "view": guarantee.view,
-            "views": guarantee.as_json()["views"],
+            "views": documents.as_json(guarantee.views),
         }
     if isinstance(plan, MomentsPlan):
         found["synthesizer"] = str(plan.synthesizer)
@@ -380,7 +381,7 @@ def _account_of(plan: Plan | RecordPlan | MomentsPlan, guarantee: Guarantee) -> 
     if plan.federation.scheme == "cape":
         found["price"] = guarantee.adversary.price
     found["view"] = guarantee.view
-    found["views"] = guarantee.as_json()["views"]
+    found["views"] = documents.as_json(guarantee.views)
     return found
 
 

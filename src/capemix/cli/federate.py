@@ -100,19 +100,14 @@ def roster(
     json: opt.Json = False,
 ) -> None:
     """Put the members' public keys together, in the order that numbers the sites."""
-    from capemix.protocol.roster import Roster
+    from capemix import documents
+    from capemix.protocol.roster import Member, Roster
 
-    def member(path: Path) -> Any:
-        try:
-            return json_.loads(path.read_text())
-        except (OSError, ValueError, RecursionError):
-            raise InputError(
-                "member", "cannot be read", value=path, fix="name the NAME.json of keygen"
-            ) from None
-
-    found = {"coordinator": member(coordinator), "sites": [member(path) for path in site]}
-    made = Roster.from_json(json_.dumps(found))
-    _write(out, json_.dumps(made.as_json(), indent=2) + "\n")
+    first, *others = (
+        documents.read(Member, path, name=f"member {path.name}") for path in (coordinator, *site)
+    )
+    made = Roster(first, tuple(others))
+    _write(out, json_.dumps(documents.as_json(made), indent=2) + "\n")
     _show_digest(made.digest().hex(), json)
 
 
@@ -122,13 +117,11 @@ def digest(
     json: opt.Json = False,
 ) -> None:
     """What members compare with each other, by voice: the same roster has the same digest."""
+    from capemix import documents
     from capemix.protocol.roster import Roster
 
-    try:
-        text = roster.read_text()
-    except (OSError, ValueError):
-        raise InputError("ROSTER", "cannot be read", value=roster, fix="name a file") from None
-    _show_digest(Roster.from_json(text).digest().hex(), json)
+    found = documents.read(Roster, roster, name="roster")
+    _show_digest(found.digest().hex(), json)
 
 
 def _show_digest(found: str, as_json: bool) -> None:
@@ -239,17 +232,15 @@ class _Narrator:
     def __call__(self, outcome: Outcome, _nodes: Mapping[int, int]) -> None:
         import time
 
-        from capemix.engines.flower.files import describe_progress, describe_round
-
         if self._told < 0:
             typer.echo("the coordinator is up and waits for the sites", err=True)
             self._told = 0
         for done in outcome.rounds[self._told :]:
-            typer.echo(describe_round(done), err=True)
+            typer.echo(str(done), err=True)
         self._told = len(outcome.rounds)
         if outcome.progress is not None and time.monotonic() > self._quiet_until:
             self._quiet_until = time.monotonic() + 10.0
-            typer.echo(describe_progress(outcome.progress), err=True)
+            typer.echo(str(outcome.progress), err=True)
 
 
 # -- from options to values ------------------------------------------------------------------------

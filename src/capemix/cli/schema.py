@@ -88,8 +88,6 @@ def confirm(
 ) -> None:
     """Show what a draft would make public, line by line, and ask about each. When all of it is
     public knowledge, that is written into the file, and holds until the file is changed."""
-    from dataclasses import replace
-
     from capemix.data import Table
 
     found = Table.read(file)
@@ -100,7 +98,7 @@ def confirm(
             value=file,
             fix="use it as it is",
         )
-    if found.confirmed:
+    if found.is_confirmed:
         typer.echo(f"{file} is confirmed, and has not been changed since.")
         return
     typer.echo(
@@ -111,7 +109,7 @@ def confirm(
         if not typer.confirm(f"{line}\n  Is this public knowledge?", default=False):
             typer.echo("Nothing is confirmed. Change that line in the file, or take it out.")
             raise typer.Exit(1)
-    _rewrite(file, _text(replace(found, confirmed=True)))
+    _rewrite(file, _text(found.confirm()))
     typer.echo(
         f"{file} is confirmed. Releases by it say that it was drafted from the rows and that their"
         " owner confirmed it."
@@ -127,7 +125,9 @@ def _lines(table: Table) -> Iterator[str]:
 
 
 def _text(table: Table) -> str:
-    return json_.dumps(table.as_json(), indent=1, ensure_ascii=False) + "\n"
+    from capemix import documents
+
+    return json_.dumps(documents.as_json(table), indent=1, ensure_ascii=False) + "\n"
 
 
 def _rewrite(path: Path, text: str) -> None:

@@ -32,12 +32,14 @@ def keygen(
     json: opt.Json = False,
 ) -> None:
     """A new identity: NAME.key to keep, NAME.json for the roster."""
+    from capemix import documents
     from capemix.agent import new_identity
+    from capemix.protocol.roster import Member
 
     if not name or any(c in name for c in "/\\\0") or name.startswith("."):
         raise InputError("--name", "must be a plain file name", value=name, fix="use letters")
     private, public = new_identity(name, out)
-    identity = json_.loads(public.read_text())["identity"]
+    identity = documents.read(Member, public, name="member").identity
     if json:
         print(json_.dumps({"key": str(private), "public": str(public), "identity": identity}))
     else:
@@ -84,17 +86,18 @@ def check(
     for name, count in lost.items():
         print(f"  {printable(name)}: {count} cells are no number")
     if table is not None and table.drafted:
-        said = "and confirmed by its owner" if table.confirmed else "and NOT confirmed: decline it"
-        print(f"The plan's schema was drafted from rows, {said}.")
+        said = "confirmed by its owner" if table.is_confirmed else "NOT confirmed: decline it"
+        print(f"The plan's schema was drafted from rows, and {said}.")
     print("(for the site's own people; nothing of this is sent)")
 
 
 def _proposed(file: Path) -> tuple[Asked, tuple[str, ...]]:
     """The plan of a plan file, and the columns that it is about."""
+    from capemix import documents
     from capemix.plan import asked_from_json
 
     try:
-        found = json_.loads(file.read_text())
+        found = documents.load(file, name="--plan")
         features = tuple(str(name) for name in found["schema"]["features"])
         return asked_from_json(found["plan"]), features
     except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
@@ -155,19 +158,14 @@ def serve(
     ] = None,
 ) -> None:
     """Hold the rows and answer the protocol, until stopped."""
+    from capemix import documents
     from capemix.agent import Holdings, load_identity
     from capemix.agent import serve as listen
     from capemix.protocol.agreement import public_bytes
     from capemix.protocol.policy import Policy
     from capemix.protocol.roster import Roster
 
-    def text(path: Path, option: str) -> str:
-        try:
-            return path.read_text()
-        except (OSError, ValueError):
-            raise InputError(option, "cannot be read", value=path, fix="name a file") from None
-
-    key, members = load_identity(identity), Roster.from_json(text(roster, "--roster"))
+    key, members = load_identity(identity), documents.read(Roster, roster, name="roster")
     if not 0 <= number < len(members.sites):
         raise InputError(
             "--number",
@@ -175,7 +173,7 @@ def serve(
             value=number,
             fix="look it up",
         )
-    if public_bytes(key) != members.sites[number].identity:
+    if public_bytes(key) != members.sites[number].key:
         raise InputError(
             "--identity", "is not the roster's key for this site", value=number, fix="check both"
         )
@@ -184,7 +182,7 @@ def serve(
         number=number,
         identity=key,
         roster=members,
-        policy=Policy.from_json(text(policy, "--policy")),
+        policy=documents.read(Policy, policy, name="policy"),
         rows=_rows(data, label, None if plan is None else _schema(plan)),
         budget=budget,
         test_seed=test_seed,

@@ -119,7 +119,7 @@ def _range(name: str, values: Real, outwards: bool) -> Number:
         low, high = outward(low, high)
     high = high if low < high else low + 1
     if whole:
-        return Number(name, int(low), int(high), whole=True)
+        return Number(name, int(low), int(high), type="integer")
     return Number(name, low, high)
 
 

@@ -15,21 +15,21 @@ from __future__ import annotations
 
 import hashlib
 import json
-import math
+import sys
+from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 import numpy as np
 import numpy.typing as npt
 
 from capemix.data.cells import LARGEST_WHOLE, Cells, are_distinct, places
 from capemix.data.rows import MAX_CLASSES, LabeledRows
+from capemix.documents import as_json, family, read
 from capemix.errors import InputError
-
-FORMAT: Final = "capemix-schema/1"
 
 DRAFTED: Final = "what the schema says of ranges and lists"
 """What a draft that nobody has confirmed has read from rows."""
@@ -45,25 +45,62 @@ _GRID: Final = 2.0**32
 _MOST_LOG: Final = 1e300
 """Numbers between 1 over this and this have logarithms that can be taken back."""
 
+_LARGEST: Final = sys.float_info.max
+
 WIDE: Final = 3.0
 """A range above 0 is wide if its high end is so many times its low end, or more; chosen on training
 rows that were held out, see docs/method.md."""
 
 
-@dataclass(frozen=True)
-class Number:
-    """A numeric column: values lie, or are moved, between ``low`` and ``high``; with ``log`` they
-    are coded by their logarithm, for what is skewed and never 0."""
+class Column(ABC):
+    """A column of a table, as its owner declares it: a `Number` or a `Category`."""
 
     name: str
-    low: float
-    high: float
-    whole: bool = False
-    log: bool = False
+
+    @property
+    @abstractmethod
+    def width(self) -> int:
+        """How many numbers of a coded row are its."""
+
+    @property
+    @abstractmethod
+    def coded_names(self) -> tuple[str, ...]:
+        """What these numbers are called."""
+
+    @abstractmethod
+    def read(self, cells: Cells) -> Real | Codes:
+        """Each record's number (NaN for none), or place in the list (-1 for none)."""
+
+    @abstractmethod
+    def write(self, read: Real | Codes, coded: Real) -> None:
+        """What was read, coded: into zeros."""
+
+    @abstractmethod
+    def cells(self, coded: Real) -> npt.NDArray[Any] | list[Value | None]:
+        """One cell for each row, in the column's own type; None for missing."""
+
+    @abstractmethod
+    def strays(self, coded: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
+        """Which cells have none of the listed values, or one outside of the range."""
+
+
+family(Column, lambda: (Number, Category), tag="type")
+
+
+@dataclass(frozen=True)
+class Number(Column):
+    """A numeric column: values lie, or are moved, between ``low`` and ``high``; with the scale
+    "log" they are coded by their logarithm, for what is skewed and never 0."""
+
+    name: str
+    type: Literal["integer", "number"] = field(default="number", kw_only=True)
+    low: int | float
+    high: int | float
+    scale: Literal["linear", "log"] = field(default="linear", kw_only=True)
 
     def __post_init__(self) -> None:
         ends = (self.low, self.high)
-        if not all(type(end) in (int, float) and math.isfinite(end) for end in ends) or (
+        if not all(type(end) in (int, float) and abs(end) <= _LARGEST for end in ends) or (
             self.low >= self.high
         ):
             raise InputError(
@@ -89,6 +126,14 @@ class Number:
                 value=f"{self.low}, {self.high}",
                 fix="give a range above 0, or leave the scale out",
             )
+
+    @property
+    def whole(self) -> bool:
+        return self.type == "integer"
+
+    @property
+    def log(self) -> bool:
+        return self.scale == "log"
 
     @property
     def width(self) -> int:
@@ -118,6 +163,12 @@ class Number:
     def coded_names(self) -> tuple[str, ...]:
         return (self.name,)
 
+    def read(self, cells: Cells) -> Real:
+        return np.asarray(cells.numbers([self.name])[:, 0], dtype=np.float64)
+
+    def write(self, read: Real | Codes, coded: Real) -> None:
+        coded[:, 0] = self.coded(read.astype(np.float64, copy=False))
+
     def values(self, coded: Real) -> Real:
         """The values that stand behind the codes, also outside of the range."""
         if not self.log:
@@ -132,7 +183,6 @@ class Number:
         return self.coded(self._released(coded))
 
     def cells(self, coded: Real) -> npt.NDArray[Any]:
-        """One cell for each row, in the column's own type."""
         values = self._released(coded[:, 0])
         return values.astype(np.int64) if self.whole else values
 
@@ -141,7 +191,6 @@ class Number:
         return np.rint(values) if self.whole else values
 
     def strays(self, coded: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
-        """Which values lie outside."""
         low, high = self.ends
         return np.asarray((coded[:, 0] < low) | (coded[:, 0] > high))
 
@@ -149,23 +198,19 @@ class Number:
         how = ", by its logarithm" if self.log else ""
         return f"{'integer' if self.whole else 'number'} from {self.low} to {self.high}{how}"
 
-    def as_json(self) -> dict[str, Any]:
-        kind = "integer" if self.whole else "number"
-        found = {"name": self.name, "type": kind, "low": self.low, "high": self.high}
-        return found | ({"scale": "log"} if self.log else {})
-
 
 @dataclass(frozen=True)
-class Category:
+class Category(Column):
     """A column of listed values, all text, all whole numbers or all truth values; with
     ``missing``, what is missing or off the list is one more."""
 
     name: str
-    values: tuple[Value, ...]
+    type: Literal["category"] = field(default="category", kw_only=True)
+    categories: tuple[Value, ...]
     missing: bool = False
 
     def __post_init__(self) -> None:
-        kinds = {type(value) for value in self.values}
+        kinds = {type(value) for value in self.categories}
         if len(kinds) != 1 or not kinds <= {str, int, bool}:
             raise InputError(
                 f"column '{self.name}'",
@@ -173,72 +218,65 @@ class Category:
                 value=sorted(kind.__name__ for kind in kinds),
                 fix="list every value that it can take",
             )
-        if kinds == {int} and max(map(abs, self.values)) > LARGEST_WHOLE:  # type: ignore[arg-type]
+        if kinds == {int} and max(map(abs, self.categories)) > LARGEST_WHOLE:  # type: ignore[arg-type]
             raise InputError(
                 f"column '{self.name}'",
                 "must list integers below 2^53",
-                value=max(self.values, key=abs),  # type: ignore[arg-type]
+                value=max(self.categories, key=abs),  # type: ignore[arg-type]
                 fix="put a letter before each",
             )
-        if not are_distinct(self.values) or self.width > MAX_CLASSES:
+        if not are_distinct(self.categories) or self.width > MAX_CLASSES:
             raise InputError(
                 f"column '{self.name}'",
                 f"must list at most {MAX_CLASSES} categories, each once and in one spelling",
-                value=len(self.values),
+                value=len(self.categories),
                 fix="shorten the list: 1, 1.0 and '1' are the same, and so are true and TRUE",
             )
 
     @property
     def width(self) -> int:
-        return len(self.values) + self.missing
-
-    @property
-    def kind(self) -> type:
-        """str, int or bool."""
-        return type(self.values[0])
+        return len(self.categories) + self.missing
 
     @property
     def coded_names(self) -> tuple[str, ...]:
-        words = [*self.values, *(["(missing)"] if self.missing else [])]
+        words = [*self.categories, *(["(missing)"] if self.missing else [])]
         return tuple(f"{self.name}={word}" for word in words)
 
+    def read(self, cells: Cells) -> Codes:
+        off_list = len(self.categories) if self.missing else -1
+        return cells.words(self.name).codes(places(self.categories), off_list)
+
+    def write(self, read: Real | Codes, coded: Real) -> None:
+        listed = np.flatnonzero(read >= 0)
+        coded[listed, read[listed].astype(np.int64, copy=False)] = 1.0
+
     def cells(self, coded: Real) -> list[Value | None]:
-        """One value for each row, None for missing."""
         if not (coded.max(axis=1) > 0).all():
             raise ValueError("a block without a category")
-        words: list[Value | None] = [*self.values, *([None] if self.missing else [])]
+        words: list[Value | None] = [*self.categories, *([None] if self.missing else [])]
         return [words[place] for place in coded.argmax(axis=1)]
 
     def strays(self, coded: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
-        """Which cells have none of the listed values."""
-        return np.asarray(coded[:, : len(self.values)].max(axis=1) == 0)
+        return np.asarray(coded[:, : len(self.categories)].max(axis=1) == 0)
 
     def __str__(self) -> str:
-        listed = ", ".join(json.dumps(value, ensure_ascii=False) for value in self.values)
+        listed = ", ".join(json.dumps(value, ensure_ascii=False) for value in self.categories)
         return listed + (", or missing" if self.missing else "")
-
-    def as_json(self) -> dict[str, Any]:
-        return {
-            "name": self.name,
-            "type": "category",
-            "categories": list(self.values),
-            "missing": self.missing,
-        }
-
-
-Column = Number | Category
 
 
 @dataclass(frozen=True)
 class Table:
     """A table's columns, and the label with its classes: all declared public. ``drafted``: its
-    ranges and lists were read from rows, ``confirmed``: and their owner says that they are public
-    knowledge."""
+    ranges and lists were read from rows. ``confirmed``: the digest of what their owner said to be
+    public knowledge; it holds for that alone, see `is_confirmed`."""
 
+    format: Literal["capemix-schema/1"] = field(
+        default="capemix-schema/1", kw_only=True, repr=False
+    )
     columns: tuple[Column, ...]
     label: Category
     drafted: bool = False
-    confirmed: bool = False
+    confirmed: str | None = None
 
     def __post_init__(self) -> None:
         names = [column.name for column in (*self.columns, self.label)]
@@ -249,17 +287,24 @@ class Table:
         twice = sorted(name for name, count in Counter(names).items() if count > 1)
         if twice:
             raise InputError("schema", "has a column twice", value=twice[0], fix="leave one out")
-        if self.label.missing or bool in map(type, self.label.values):
+        if self.label.missing or bool in map(type, self.label.categories):
             raise InputError(
                 "schema",
                 "must list the label's classes as text or integers, without a missing one",
                 value=self.label.name,
                 fix="rows of other classes count for nothing",
             )
+        if self.confirmed is not None and not self.drafted:
+            raise InputError(
+                "schema",
+                "is confirmed, but says that it is no draft",
+                value=self.drafted,
+                fix="draft it again, and confirm it with `capemix schema confirm`",
+            )
 
     @property
     def classes(self) -> tuple[str | int, ...]:
-        return self.label.values
+        return self.label.categories
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -288,24 +333,36 @@ class Table:
             if isinstance(column, Category)
         )
 
+    def digest(self) -> str:
+        """Of everything that is declared: a confirmation is of this, and of nothing else. What is
+        taken for granted (a linear scale, a label's type) is no part of it."""
+        found = as_json(self)
+        label = {name: found["label"][name] for name in ("name", "categories")}
+        columns = [
+            {part: said for part, said in column.items() if (part, said) != ("scale", "linear")}
+            for column in found["columns"]
+        ]
+        text = json.dumps({"label": label, "columns": columns}, sort_keys=True)
+        return hashlib.sha256(text.encode()).hexdigest()
+
+    @property
+    def is_confirmed(self) -> bool:
+        """Whether this draft is what was confirmed: one that has been changed since is not."""
+        return self.confirmed is not None and self.confirmed == self.digest()
+
+    def confirm(self) -> Table:
+        """The same draft, as its owner confirms it."""
+        return replace(self, confirmed=self.digest())
+
     @property
     def read_from_rows(self) -> tuple[str, ...]:
         """What of it was read from rows and not confirmed."""
-        return (DRAFTED,) if self.drafted and not self.confirmed else ()
+        return (DRAFTED,) if self.drafted and not self.is_confirmed else ()
 
     def rows(self, cells: Cells) -> LabeledRows:
         """The records of a table, coded. Whether a record is among the rows, and what stands for
         it, depends on that record and on this schema alone."""
-        coded: list[Real | Codes] = [
-            np.asarray(cells.numbers([column.name])[:, 0], dtype=np.float64)
-            if isinstance(column, Number)
-            else cells.words(column.name).codes(
-                places(column.values), len(column.values) if column.missing else -1
-            )
-            for column in self.columns
-        ]
-        labels = cells.words(self.label.name).codes(places(self.label.values))
-        rows = self.coded(coded, labels)
+        rows = self.coded([column.read(cells) for column in self.columns], self.label.read(cells))
         return replace(rows, unfit=rows.unfit + cells.without_value)
 
     def coded(self, cells: Sequence[Real | Codes], labels: Codes) -> LabeledRows:
@@ -317,12 +374,7 @@ class Table:
                 known = known & np.isfinite(values)
         features = np.zeros((int(known.sum()), self.width))
         for column, place, values in zip(self.columns, self.places, cells, strict=True):
-            mine = values[known]
-            if isinstance(column, Number):
-                features[:, place.start] = column.coded(mine.astype(np.float64, copy=False))
-            else:
-                listed = np.flatnonzero(mine >= 0)
-                features[listed, place.start + mine[listed]] = 1.0
+            column.write(values[known], features[:, place])
         return LabeledRows(
             features=features,
             labels=labels[known],
@@ -338,10 +390,10 @@ class Table:
         """The same, but that real numbers of a wide range above 0 are taken by their logarithm. It
         reads the ends of the ranges alone."""
         columns = tuple(
-            replace(each, log=True) if isinstance(each, Number) and each.wide else each
+            replace(each, scale="log") if isinstance(each, Number) and each.wide else each
             for each in self.columns
         )
-        return replace(self, columns=columns, confirmed=False)
+        return replace(self, columns=columns, confirmed=None)
 
     def no_rows(self) -> LabeledRows:
         """What is public of coded rows."""
@@ -369,104 +421,6 @@ class Table:
             for column, place in zip(self.columns, self.places, strict=True)
         }
 
-    def as_json(self) -> dict[str, Any]:
-        found: dict[str, Any] = {"format": FORMAT, **self._declared()}
-        if self.drafted:
-            found |= {"drafted": True, "confirmed": self.digest() if self.confirmed else None}
-        return found
-
-    def _declared(self) -> dict[str, Any]:
-        return {
-            "label": {"name": self.label.name, "categories": list(self.label.values)},
-            "columns": [column.as_json() for column in self.columns],
-        }
-
-    def digest(self) -> str:
-        """Of everything that is declared: a confirmation is of this, and of nothing else."""
-        text = json.dumps(self._declared(), sort_keys=True)
-        return hashlib.sha256(text.encode()).hexdigest()
-
-    @classmethod
-    def from_json(cls, found: Any) -> Table:
-        """What `as_json` wrote, or an owner edited."""
-        try:
-            if found["format"] != FORMAT:
-                raise KeyError("format")
-            label = found["label"]
-            known = ("format", "label", "columns", "drafted", "confirmed")
-            _check_parts("schema", found, known)
-            _check_parts("schema's label", label, ("name", "categories"))
-            made = cls(
-                columns=tuple(_column(each) for each in found["columns"]),
-                label=Category(label["name"], tuple(label["categories"])),
-            )
-        except (KeyError, TypeError, AttributeError, OverflowError, RecursionError) as error:
-            raise InputError(
-                "schema",
-                "lacks a part, or has one of a wrong kind",
-                value=error.args[0] if isinstance(error, KeyError) else None,
-                fix="see what `capemix schema draft` writes",
-            ) from None
-        drafted, confirmed = found.get("drafted", False), found.get("confirmed")
-        if not isinstance(drafted, bool) or (confirmed is not None and not drafted):
-            raise InputError(
-                "schema",
-                "says of its draft something else than true or false",
-                value=drafted,
-                fix="draft it again, and confirm it with `capemix schema confirm`",
-            )
-        # Whoever changes a confirmed draft has a draft again.
-        return replace(made, drafted=drafted, confirmed=confirmed == made.digest())
-
     @classmethod
     def read(cls, path: str | Path) -> Table:
-        try:
-            found = json.loads(Path(path).read_text())
-        except (OSError, ValueError, RecursionError):
-            raise InputError(
-                "--schema", "is not a readable JSON file", value=path, fix="check the path"
-            ) from None
-        return cls.from_json(found)
-
-
-def _column(found: Any) -> Column:
-    name, kind = found["name"], found["type"]
-    if kind in ("integer", "number"):
-        _check_parts(f"column '{name}'", found, ("name", "type", "low", "high", "scale"))
-        scale = found.get("scale", "linear")
-        if scale not in ("linear", "log"):
-            raise InputError(
-                f"column '{name}'",
-                "has an unknown scale",
-                value=scale,
-                fix="write linear or log, or leave it out",
-            )
-        return Number(
-            name, found["low"], found["high"], whole=kind == "integer", log=scale == "log"
-        )
-    if kind == "category":
-        _check_parts(f"column '{name}'", found, ("name", "type", "categories", "missing"))
-        missing = found.get("missing", False)
-        if not isinstance(missing, bool):
-            raise InputError(
-                f"column '{name}'",
-                "says of missing values something else than true or false",
-                value=missing,
-                fix="write true or false",
-            )
-        return Category(name, tuple(found["categories"]), missing=missing)
-    raise InputError(
-        f"column '{name}'",
-        "has an unknown type",
-        value=kind,
-        fix="write integer, number or category",
-    )
-
-
-def _check_parts(of: str, found: dict[str, Any], known: tuple[str, ...]) -> None:
-    """A misspelt part would be as if it were not there."""
-    unknown = sorted(set(found) - set(known))
-    if unknown:
-        raise InputError(
-            of, "has a part that is not known", value=unknown[0], fix=f"write {', '.join(known)}"
-        )
+        return read(cls, path, name="schema")

@@ -29,11 +29,11 @@ def write_table(rows: LabeledRows, path: Path) -> None:
         block = rows.features[:, place]
         if isinstance(column, Number):
             columns[column.name] = column.values(block[:, 0].astype(np.float64, copy=False))
-            continue
-        words = [*column.values, None]
-        codes = np.where(block.any(axis=1), block.argmax(axis=1), len(column.values))
-        columns[column.name] = category_column(column, [words[code] for code in codes])
-    labels = [table.label.values[code] for code in rows.labels]
+        elif isinstance(column, Category):
+            words = [*column.categories, None]
+            codes = np.where(block.any(axis=1), block.argmax(axis=1), len(column.categories))
+            columns[column.name] = category_column(column, [words[code] for code in codes])
+    labels = [table.label.categories[code] for code in rows.labels]
     columns[table.label.name] = category_column(table.label, labels)
     pq.write_table(pa.table(columns), path)
 
@@ -42,5 +42,5 @@ def category_column(column: Category, cells: Sequence[Value | None]) -> pa.Array
     """Of the type that its list has, whichever of its values there are."""
     import pyarrow as pa
 
-    kind = {str: pa.string(), int: pa.int64(), bool: pa.bool_()}[column.kind]
+    kind = {str: pa.string(), int: pa.int64(), bool: pa.bool_()}[type(column.categories[0])]
     return pa.array(cells, kind)

@@ -78,7 +78,7 @@ class InProcessEngine:
         """One run of the protocol."""
         source = self._source if query.drawn else self._source.child("round", query.name)
         keys = [Ed25519PrivateKey.generate() for _ in range(len(self._sites) + 1)]
-        members = [Member(f"member {n}", public_bytes(key)) for n, key in enumerate(keys)]
+        members = [Member(f"member {n}", public_bytes(key).hex()) for n, key in enumerate(keys)]
         roster = Roster(members[0], tuple(members[1:]))
         made = [
             _site(number, keys[number + 1], roster, rows, source)

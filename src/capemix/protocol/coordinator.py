@@ -61,7 +61,7 @@ class Run:
         *,
         chunk_bytes: int = DEFAULT_CHUNK,
     ) -> None:
-        if public_bytes(identity) != roster.coordinator.identity:
+        if public_bytes(identity) != roster.coordinator.key:
             raise InputError(
                 "identity", "is not the roster's coordinator", fix="use the coordinator's key"
             )
@@ -158,7 +158,7 @@ class Run:
         if round_ is None or site not in self._alive or site in self._replies[self._round]:
             return  # late, or a second answer: the first one stands
         try:
-            key = self._roster.sites[site].identity
+            key = self._roster.sites[site].key
             message = open_message(self._context, raw, key, round=round_, sender=site)
             self._check(round_, site, message)
         except ProtocolError as error:
@@ -250,7 +250,7 @@ class Run:
     def _check_setting(self, site: int, raw: Any) -> None:
         if not isinstance(raw, str):
             raise ProtocolError("its setting is not a message")
-        key = self._roster.sites[site].identity
+        key = self._roster.sites[site].key
         message = open_text(self._context, raw, key, round="setting", sender=site)
         if message.body != {"setting": self._setting}:
             raise ProtocolError("it masked its upload among other keys or members")

@@ -55,7 +55,7 @@ def site_of(challenge: bytes, reply: bytes, roster: Roster) -> int | str:
     if type(site) is not int or not 0 <= site < len(roster.sites):
         return "its agent has no place in the roster"
     try:
-        key = Ed25519PublicKey.from_public_bytes(roster.sites[site].identity)
+        key = Ed25519PublicKey.from_public_bytes(roster.sites[site].key)
         key.verify(signature, _signed_bytes(challenge, roster, site))
     except (InvalidSignature, ValueError):
         return f"it says that it is site {site}, and that site did not sign it"

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import json
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import Any, Final
 
 from capemix.data.cells import places
@@ -74,77 +73,35 @@ class Policy:
     def __post_init__(self) -> None:
         for name in ("max_epsilon", "max_delta", "total_epsilon"):
             value = getattr(self, name)
-            if type(value) not in (int, float) or not 0 < value <= _MOST:
+            if not 0 < value <= _MOST:
                 raise InputError(
                     f"policy {name}", "must be a positive number", value=value, fix="set a limit"
                 )
         for name in ("least_sites", "least_colluding"):
             value = getattr(self, name)
-            if type(value) is not int or not 0 <= value <= _MOST:
+            if not 0 <= value <= _MOST:
                 raise InputError(
                     f"policy {name}", "must be a whole number", value=value, fix="set a limit"
                 )
         for name in _SIZES:
             value = getattr(self, f"largest_{name}")
-            if type(value) is not int or not 0 < value <= _MOST_SIZE:
+            if not 0 < value <= _MOST_SIZE:
                 raise InputError(
                     f"policy largest_{name}",
                     f"must be a whole number from 1 to {_MOST_SIZE}",
                     value=value,
                     fix="set a limit",
                 )
-        for name, kinds in (("columns", (str,)), ("classes", (str, int))):
-            value = getattr(self, name)
-            if value is not None and (
-                type(value) is not tuple or not all(type(one) in kinds for one in value)
-            ):
-                raise InputError(
-                    f"policy {name}", "must be a list of names", fix="list what may be used"
-                )
-        if type(self.synthesizers) is not tuple or not set(self.synthesizers) <= set(_FEDERATED):
+        if not set(self.synthesizers) <= set(_FEDERATED):
             raise InputError(
                 "policy synthesizers",
                 f"must be a list of some of {', '.join(_FEDERATED)}",
                 fix="list those that may be used",
             )
-        if type(self.real_arithmetic) is not bool:
-            raise InputError(
-                "policy real_arithmetic",
-                "must be true or false",
-                value=self.real_arithmetic,
-                fix="write it without quotes",
-            )
 
     @property
     def limit(self) -> Limit:
         return Limit(self.total_epsilon, self.max_delta, self.relation)
-
-    @classmethod
-    def from_json(cls, text: str) -> Policy:
-        try:
-            found = json.loads(text)
-            known = {field.name for field in fields(cls)}
-            if not isinstance(found, dict):
-                raise ValueError
-            for name in set(found) - known:
-                raise InputError(
-                    "policy",
-                    "has a part that is not known",
-                    value=name,
-                    fix="correct its name, or leave it out",
-                )
-            for name in ("columns", "classes", "synthesizers"):
-                if isinstance(found.get(name), list):
-                    found[name] = tuple(found[name])
-            if "relation" in found:
-                found["relation"] = Relation(found["relation"])
-            return cls(**found)
-        except (ValueError, TypeError, RecursionError) as error:
-            if isinstance(error, InputError):
-                raise
-            raise InputError(
-                "policy", "is not a policy file", fix="start from the template"
-            ) from None
 
     def exceeded(self, demands: Demands) -> str | None:
         """Which limit of the machine's a plan is above, by how much and what helps; or None."""

@@ -2,20 +2,30 @@
 
 from __future__ import annotations
 
-import json
+import re
 from dataclasses import dataclass
-from typing import Any
 
+from capemix import documents
 from capemix.errors import InputError
 from capemix.protocol.wire import digest
 
 
 @dataclass(frozen=True)
 class Member:
-    """An organisation and its Ed25519 identity."""
+    """An organisation and its Ed25519 identity: 32 bytes, in hexadecimal digits."""
 
     name: str
-    identity: bytes
+    identity: str
+
+    def __post_init__(self) -> None:
+        if not self.name or not re.fullmatch("[0-9a-f]{64}", self.identity):
+            raise InputError(
+                "roster", "has a member without a name or a 32-byte key", fix="run capemix keygen"
+            )
+
+    @property
+    def key(self) -> bytes:
+        return bytes.fromhex(self.identity)
 
 
 @dataclass(frozen=True)
@@ -37,35 +47,7 @@ class Roster:
                 raise InputError(
                     "roster", f"gives one {what} twice", fix="every member has its own"
                 )
-        if any(len(member.identity) != 32 or not member.name for member in members):
-            raise InputError(
-                "roster", "has a member without a name or a 32-byte key", fix="run capemix keygen"
-            )
 
     def digest(self) -> bytes:
         """What organisations compare over the telephone."""
-        return digest(self.as_json())
-
-    def as_json(self) -> dict[str, Any]:
-        def member(of: Member) -> dict[str, str]:
-            return {"name": of.name, "identity": of.identity.hex()}
-
-        return {
-            "coordinator": member(self.coordinator),
-            "sites": [member(site) for site in self.sites],
-        }
-
-    @classmethod
-    def from_json(cls, text: str) -> Roster:
-        def member(of: Any) -> Member:
-            return Member(str(of["name"]), bytes.fromhex(of["identity"]))
-
-        try:
-            found = json.loads(text)
-            return cls(member(found["coordinator"]), tuple(member(s) for s in found["sites"]))
-        except (ValueError, KeyError, TypeError, RecursionError) as error:
-            if isinstance(error, InputError):
-                raise
-            raise InputError(
-                "roster", "is not a roster file", fix="start from the template"
-            ) from None
+        return digest(documents.as_json(self))

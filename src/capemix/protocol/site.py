@@ -73,7 +73,7 @@ class Site:
         consent: Consent,
         make_share: MakeShare,
     ) -> None:
-        if public_bytes(identity) != roster.sites[number].identity:
+        if public_bytes(identity) != roster.sites[number].key:
             raise InputError(
                 "identity", "is not the roster's for this site", value=number, fix="use its own key"
             )
@@ -122,7 +122,7 @@ class Site:
         if round_ == "plan":
             self._take_proposal(request)
         opened = open_message(
-            self._context, raw, self._roster.coordinator.identity, round=round_, sender=COORDINATOR
+            self._context, raw, self._roster.coordinator.key, round=round_, sender=COORDINATOR
         )
         self.proposed = True
         reply: Message = getattr(self, f"_{round_}")(opened.body)
@@ -134,7 +134,7 @@ class Site:
         if self._uploaded is None:
             raise ProtocolError("this site has no upload to send a chunk of")
         request = open_message(
-            self._context, raw, self._roster.coordinator.identity, round="chunk", sender=COORDINATOR
+            self._context, raw, self._roster.coordinator.key, round="chunk", sender=COORDINATOR
         )
         index = request.body.get("index")
         if type(index) is not int or not 0 <= index < self._cut.chunks:
@@ -374,9 +374,7 @@ class Site:
         for site, member in enumerate(self._roster.sites):
             raw = passed.get(str(site))
             if isinstance(raw, str):
-                found[site] = open_text(
-                    self._context, raw, member.identity, round=round_, sender=site
-                )
+                found[site] = open_text(self._context, raw, member.key, round=round_, sender=site)
         if len(found) != len(passed):
             raise ProtocolError(f"the field {name} holds a message from nobody in the roster")
         return found

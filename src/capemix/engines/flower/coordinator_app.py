@@ -23,6 +23,7 @@ from flwr.app import Context
 from flwr.common import log
 from flwr.serverapp import Grid, ServerApp
 
+from capemix import documents
 from capemix.agent import load_identity
 from capemix.data.rows import LabeledRows
 from capemix.data.schema import Table
@@ -33,8 +34,8 @@ from capemix.engines.flower.files import (
     ENDED,
     RELEASED,
     Outcome,
-    describe_progress,
-    describe_round,
+    RoundOpen,
+    RoundOver,
     listed,
     read_plan_file,
 )
@@ -138,12 +139,7 @@ def main(grid: Grid, context: Context) -> None:
 def _conduct(grid: Grid, settings: Settings, outcome: Outcome) -> None:
     check_output(settings.out)
     plan, schema = read_plan_file(settings.plan)
-    try:
-        roster = Roster.from_json(settings.roster.read_text())
-    except OSError as error:
-        raise InputError(
-            "roster", "cannot be read", value=settings.roster, fix="name a file"
-        ) from error
+    roster = documents.read(Roster, settings.roster, name="roster")
     if len(roster.sites) != plan.federation.sites:
         raise InputError(
             "roster",
@@ -199,7 +195,7 @@ class _Sums:
 
     def take(self, plan: Plan, part: Part | None = None) -> npt.NDArray[np.floating[Any]]:
         settings, outcome = self._settings, self._outcome
-        done: list[dict[str, Any]] = []
+        done: list[RoundOver] = []
         with tempfile.TemporaryDirectory(
             prefix=f".{settings.out.name}.spool.", dir=settings.out.parent
         ) as spool:
@@ -275,7 +271,7 @@ def _one_round(
     node_of: Mapping[int, int],
     settings: Settings,
     outcome: Outcome,
-    before: list[dict[str, Any]],
+    before: list[RoundOver],
     name: str | None,
 ) -> None:
     """Ask every site, hand on what comes, and close the round when all have answered or time is
@@ -283,34 +279,35 @@ def _one_round(
     started, lost = time.monotonic(), set(run.lost)
     said = started
 
-    def show(progress: dict[str, Any]) -> None:
+    def show(progress: RoundOpen) -> None:
         nonlocal said
         outcome.progress = progress
         outcome.write(settings.out)
         if time.monotonic() > said + _SAY_EVERY:
             said = time.monotonic()
-            _say(describe_progress(progress))
+            _say(str(progress))
 
     open_round = Round(grid, run, node_of, settings.round_seconds)
     open_round.conduct(Progress(run, before, show, name))
-    done: dict[str, Any] = {
-        "sum": name,
-        "round": run.round,
-        "number": len(before) + 1,
-        "of": len(ROUNDS),
-        "answered": len(run.answered),
-        "bytes_out": open_round.bytes_out,
-        "bytes_in": open_round.bytes_in,
-    }
+    round_, answered = ROUNDS[len(before)], len(run.answered)
     try:
         run.close()
     finally:
-        done["lost"] = sorted(set(run.lost) - lost)
-        done["seconds"] = round(time.monotonic() - started, 3)
+        done = RoundOver(
+            sum=name,
+            round=round_,
+            number=len(before) + 1,
+            of=len(ROUNDS),
+            answered=answered,
+            bytes_out=open_round.bytes_out,
+            bytes_in=open_round.bytes_in,
+            lost=tuple(sorted(set(run.lost) - lost)),
+            seconds=round(time.monotonic() - started, 3),
+        )
         before.append(done)
         outcome.rounds.append(done)
         outcome.progress = None
-        _say(describe_round(done))
+        _say(str(done))
 
 
 def no_rows(plan: Asked, schema: Mapping[str, Any]) -> LabeledRows:

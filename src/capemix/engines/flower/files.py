@@ -5,10 +5,12 @@ from __future__ import annotations
 import json
 import os
 import tempfile
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
+from capemix import documents
 from capemix.errors import InputError
 from capemix.plan import Asked, MomentsPlan, asked_from_json
 from capemix.protocol.part import fits_in_messages
@@ -26,11 +28,11 @@ def plan_text(plan: Asked, schema: dict[str, Any]) -> str:
 
 def read_plan_file(path: Path) -> tuple[Asked, dict[str, Any]]:
     try:
-        found = json.loads(path.read_text())
+        found = documents.load(path, name="plan file")
         proposed, schema = found["plan"], found["schema"]
         if not isinstance(proposed, dict) or not isinstance(schema, dict):
             raise TypeError
-    except (OSError, ValueError, KeyError, TypeError, RecursionError):
+    except (ValueError, KeyError, TypeError):
         raise InputError(
             "plan file",
             "does not hold a plan and a schema",
@@ -57,6 +59,59 @@ def check_fits(plan: Asked) -> None:
         )
 
 
+@dataclass(frozen=True, kw_only=True)
+class _Round:
+    """Which round it is, and of which sum where a release has several."""
+
+    sum: str | None = None
+    round: str
+    number: int
+    of: int
+
+    def __str__(self) -> str:
+        which = f"round {self.number} of {self.of}, {self.round}"
+        return which if self.sum is None else f"{self.sum}: {which}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class RoundOver(_Round):
+    """A round that is over, and which sites it lost."""
+
+    answered: int
+    bytes_out: int
+    bytes_in: int
+    lost: tuple[int, ...]
+    seconds: float
+
+    def __str__(self) -> str:
+        return (
+            f"{super().__str__()}: {self.answered} sites in, lost: {listed(self.lost)},"
+            f" {_size(self.bytes_out)} out, {_size(self.bytes_in)} in, {self.seconds:.1f} s"
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class RoundOpen(_Round):
+    """How far the open round is. ``seconds_left`` is None where nobody knows."""
+
+    sites_in: int
+    sites_waited_for: int
+    sites_lost: int
+    uploaded_bytes: int
+    expected_bytes: int
+    seconds_left: float | None
+
+    def __str__(self) -> str:
+        line = (
+            f"{super().__str__()}: {self.sites_in} sites in,"
+            f" {self.sites_waited_for} to come, {self.sites_lost} lost"
+        )
+        if self.expected_bytes:
+            line += f", {_size(self.uploaded_bytes)} of {_size(self.expected_bytes)} in"
+        left = self.seconds_left
+        return line if left is None else f"{line}, about {left:.0f} s left"
+
+
 @dataclass
 class Outcome:
     """What comes of a run, for the coordinator's people: it lies beside the release, not in it."""
@@ -66,8 +121,8 @@ class Outcome:
     included: list[int] = field(default_factory=list)
     lost: dict[str, str] = field(default_factory=dict)
     nodes_left_out: dict[str, str] = field(default_factory=dict)
-    rounds: list[dict[str, Any]] = field(default_factory=list)
-    progress: dict[str, Any] | None = None
+    rounds: list[RoundOver] = field(default_factory=list)
+    progress: RoundOpen | None = None
     """Of the open round, while there is one."""
     peak_memory: dict[str, int] = field(default_factory=dict)
     """Bytes, by process, where the system tells."""
@@ -77,61 +132,18 @@ class Outcome:
         return out.with_name(f"{out.name}.outcome.json")
 
     def write(self, out: Path) -> None:
-        write_whole(self.path(out), json.dumps(vars(self), indent=2) + "\n")
+        write_whole(self.path(out), json.dumps(documents.as_json(self), indent=2) + "\n")
 
     @classmethod
     def read(cls, out: Path) -> Outcome | None:
         """What the file says; None if there is none, or if it is not one of ours."""
         try:
-            found = cls(**json.loads(cls.path(out).read_text()))
-            for done in found.rounds:
-                describe_round(done)
-            if found.progress is not None:
-                describe_progress(found.progress)
-            whole = (
-                isinstance(found.status, str)
-                and isinstance(found.reason, str | None)
-                and isinstance(found.rounds, list)
-                and all(type(site) is int for site in found.included)
-                and all(
-                    isinstance(each, dict)
-                    for each in (found.lost, found.nodes_left_out, found.peak_memory)
-                )
-            )
-        except (OSError, ValueError, TypeError, KeyError, ArithmeticError, RecursionError):
+            return documents.read(cls, cls.path(out), name="outcome")
+        except InputError:
             return None
-        return found if whole else None
 
 
-def describe_round(done: dict[str, Any]) -> str:
-    """A round that is over, in a line."""
-    return (
-        f"{_which(done)}: {done['answered']} sites in,"
-        f" lost: {listed(done['lost'])}, {_size(done['bytes_out'])} out,"
-        f" {_size(done['bytes_in'])} in, {done['seconds']:.1f} s"
-    )
-
-
-def describe_progress(now: dict[str, Any]) -> str:
-    """The open round, in a line."""
-    line = (
-        f"{_which(now)}: {now['sites_in']} sites in,"
-        f" {now['sites_waited_for']} to come, {now['sites_lost']} lost"
-    )
-    if now["expected_bytes"]:
-        line += f", {_size(now['uploaded_bytes'])} of {_size(now['expected_bytes'])} in"
-    left = now["seconds_left"]
-    return line if left is None else f"{line}, about {left:.0f} s left"
-
-
-def _which(done: dict[str, Any]) -> str:
-    """Which round it is, and of which sum where a release has several."""
-    which = f"round {done['number']} of {done['of']}, {done['round']}"
-    name = done.get("sum")
-    return which if name is None else f"{name}: {which}"
-
-
-def listed(sites: list[int]) -> str:
+def listed(sites: Iterable[int]) -> str:
     return ", ".join(map(str, sites)) or "none"
 
 

@@ -21,6 +21,7 @@ from typing import Any, Final, Literal
 
 import numpy as np
 
+from capemix import documents
 from capemix.agent import new_identity
 from capemix.data.rows import LabeledRows
 from capemix.data.writing import write_table
@@ -44,7 +45,8 @@ from capemix.engines.flower.relay import AGENT_SOCKET, AGENT_SOCKETS
 from capemix.errors import InputError
 from capemix.plan import Asked, table_of
 from capemix.protocol.demands import demands_of
-from capemix.protocol.roster import Roster
+from capemix.protocol.policy import Policy
+from capemix.protocol.roster import Member, Roster
 from capemix.protocol.wire import ProtocolError
 from capemix.release import check_output
 
@@ -161,10 +163,14 @@ class _Trial:
         """Every site's rows and identity, the roster, a policy, the plan and the app."""
         keys = self.work / "keys"
         names = ["coordinator", *(f"site-{s}" for s in self._numbers)]
-        members = [json.loads(new_identity(name, keys)[1].read_text()) for name in names]
-        roster = json.dumps({"coordinator": members[0], "sites": members[1:]})
-        (self.work / "roster.json").write_text(json.dumps(Roster.from_json(roster).as_json()))
-        (self.work / "policy.json").write_text(json.dumps(_permissive(self.plan)))
+        first, *others = (
+            documents.read(Member, new_identity(name, keys)[1], name="member") for name in names
+        )
+        for file, found in (
+            ("roster.json", Roster(first, tuple(others))),
+            ("policy.json", _permissive(self.plan)),
+        ):
+            (self.work / file).write_text(json.dumps(documents.as_json(found)))
         (self.work / "plan.json").write_text(plan_text(self.plan, schema_of(sites[0])))
         for site, rows in enumerate(sites):
             _write_rows(rows, self._data(site, rows.image_shape is not None))
@@ -233,7 +239,7 @@ class _Trial:
 
     def _start_agent(self, processes: Processes, site: int) -> Child:
         images = self._data(site, True).exists()
-        label = json.loads((self.work / "plan.json").read_text())["schema"]["label"]
+        label = documents.load(self.work / "plan.json", name="plan file")["schema"]["label"]
         command: list[str | Path] = [sys.executable, "-c", _CAPEMIX, "site", "serve"]
         command += ["--number", str(site), "--identity", self.work / "keys" / f"site-{site}.key"]
         command += ["--roster", self.work / "roster.json", "--policy", self.work / "policy.json"]
@@ -313,21 +319,21 @@ class _Trial:
 # -- small things ----------------------------------------------------------------------------------
 
 
-def _permissive(plan: Asked) -> dict[str, Any]:
+def _permissive(plan: Asked) -> Policy:
     """A policy for a trial: just what this plan asks for."""
     guarantee = plan.guarantee()
     if guarantee.epsilon is None:
         raise InputError("--epsilon", "must be finite", fix="a site agrees to no less")
-    return {
-        "max_epsilon": guarantee.epsilon,
-        "max_delta": guarantee.delta,
-        "total_epsilon": guarantee.epsilon,
-        "least_sites": 1,
-        "least_colluding": 0,
-        "real_arithmetic": True,
-        "synthesizers": [synthesizer_of(plan)],
+    return Policy(
+        max_epsilon=guarantee.epsilon,
+        max_delta=guarantee.delta,
+        total_epsilon=guarantee.epsilon,
+        least_sites=1,
+        least_colluding=0,
+        real_arithmetic=True,
+        synthesizers=(synthesizer_of(plan),),
         **{f"largest_{name}": value for name, value in asdict(demands_of(plan)).items()},
-    }
+    )
 
 
 def _write_rows(rows: LabeledRows, path: Path) -> None:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Final
+from collections.abc import Callable, Sequence
+from typing import Final
 
+from capemix.engines.flower.files import RoundOpen, RoundOver
 from capemix.protocol.coordinator import Run
 from capemix.protocol.site import ROUNDS
 
@@ -25,13 +26,13 @@ class Progress:
     def __init__(
         self,
         run: Run,
-        done: Sequence[Mapping[str, Any]],
-        show: Callable[[dict[str, Any]], None],
+        done: Sequence[RoundOver],
+        show: Callable[[RoundOpen], None],
         name: str | None = None,
     ) -> None:
         self._run = run
         self._number = len(done)
-        small = [float(each["seconds"]) for each in done if each["round"] != "upload"]
+        small = [each.seconds for each in done if each.round != "upload"]
         self._mean = sum(small) / len(small) if small else None
         self._show = show
         self._name = name
@@ -48,18 +49,18 @@ class Progress:
         self._next = now + _EVERY
         came, expected = self._run.uploaded if uploading else (0, 0)
         self._show(
-            {
-                "sum": self._name,
-                "round": ROUNDS[self._number],
-                "number": self._number + 1,
-                "of": len(ROUNDS),
-                "sites_in": len(self._run.answered),
-                "sites_waited_for": len(self._run.waiting_for),
-                "sites_lost": len(self._run.lost),
-                "uploaded_bytes": came,
-                "expected_bytes": expected,
-                "seconds_left": self._seconds_left(now, came, expected),
-            }
+            RoundOpen(
+                sum=self._name,
+                round=ROUNDS[self._number],
+                number=self._number + 1,
+                of=len(ROUNDS),
+                sites_in=len(self._run.answered),
+                sites_waited_for=len(self._run.waiting_for),
+                sites_lost=len(self._run.lost),
+                uploaded_bytes=came,
+                expected_bytes=expected,
+                seconds_left=self._seconds_left(now, came, expected),
+            )
         )
 
     def _seconds_left(self, now: float, came: int, expected: int) -> float | None:
