@@ -279,11 +279,11 @@ def test_the_cnn_refuses_what_it_cannot_take(monkeypatch: pytest.MonkeyPatch) ->
     with pytest.raises(InputError, match="--model is unknown"):
         Classifier("svm")
     for name in [name for name in sys.modules if name.startswith("capemix.evaluate.")]:
-        if name.rpartition(".")[2] in ("many", "cnn"):
+        if name.rpartition(".")[2] == "cnn":
             monkeypatch.delitem(sys.modules, name)
     import capemix.evaluate
 
-    monkeypatch.delattr(capemix.evaluate, "many", raising=False)
+    monkeypatch.delattr(capemix.evaluate, "cnn", raising=False)
     monkeypatch.setitem(sys.modules, "torch", None)
     with pytest.raises(InputError, match=r"needs torch; install it: pip install 'capemix\[torch\]"):
         Classifier("cnn").predictions(wide, np.zeros(12, np.int64), wide, image_shape=(28, 28))

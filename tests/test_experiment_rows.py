@@ -13,7 +13,7 @@ import torch
 from capemix.accounting.gaussian import kept_probability
 from capemix.api import synthesize
 from capemix.data import LabeledRows
-from capemix.evaluate.many import Training
+from capemix.evaluate.cnn import Training
 from capemix.plan import make_plan
 from capemix.sums.steps import SiteZScore
 from capemix.randomness.source import SeededSource

@@ -424,7 +424,7 @@ def test_preparations_go_on_where_they_stopped(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     torch = import_module("torch")
-    from capemix.evaluate.many import Training
+    from capemix.evaluate.cnn import Training
     from capemix_research.experiments import preparation
 
     asked: list[tuple[str, int]] = []
@@ -620,7 +620,7 @@ def cells(seeds: int, mixtures: tuple[int, ...] = (1, 2, 4)) -> list[tuple[Setti
 def run(path: Path, seeds: int = 2, **asked: Any) -> int:
     import torch
 
-    from capemix.evaluate.many import Training
+    from capemix.evaluate.cnn import Training
     from capemix_research.experiments.results import Results
     from capemix_research.experiments.run import run_cells
 
@@ -736,7 +736,7 @@ def test_a_quick_slice_is_small(what: str) -> None:
 
 def test_quick_is_tested_on_a_part_of_the_images(monkeypatch: pytest.MonkeyPatch) -> None:
     torch = import_module("torch")
-    from capemix.evaluate.many import Training
+    from capemix.evaluate.cnn import Training
     from capemix_research.experiments import rows, run
 
     labels = torch.arange(20) % 10
@@ -884,7 +884,8 @@ def test_a_missing_extra_is_named(
         return load(name, *rest, **more)
 
     for module in (
-        "capemix.evaluate.many",
+        "capemix_research.trainer.many",
+        "capemix_research.trainer.cnns",
         "capemix.evaluate.cnn",
         "capemix_research.report.figures",
     ):

@@ -18,7 +18,7 @@ from capemix.data import LabeledRows, draft_table, open_data
 from capemix.data.rows import pixel_names
 from capemix.data.schema import Category, Number, Table
 from capemix.errors import InputError
-from capemix.evaluate import Classifier, many
+from capemix.evaluate import Classifier, cnn
 from capemix.plan import make_plan
 from capemix.sums.steps import PublicMap
 from capemix.randomness.source import SeededSource
@@ -247,13 +247,13 @@ def shifted(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
 @pytest.fixture
 def learnt(monkeypatch: pytest.MonkeyPatch) -> list[np.ndarray]:
     """The labels that CNNs are trained on, each time that some are."""
-    train, seen = many.train_and_predict, []
+    train, seen = cnn.train_and_predict, []
 
     def watched(rows: np.ndarray, labels: np.ndarray, *rest: Any) -> np.ndarray:
         seen.append(labels)
         return train(rows, labels, *rest)
 
-    monkeypatch.setattr(many, "train_and_predict", watched)
+    monkeypatch.setattr(cnn, "train_and_predict", watched)
     return seen
 
 

@@ -143,7 +143,7 @@ def _train(
 
     torch_or_refuse()
     from capemix.cli.show import spinner
-    from capemix.evaluate.many import Training, device_named
+    from capemix.evaluate.cnn import Training, device_named
     from capemix_research.experiments import quick as brief
     from capemix_research.experiments.noise import NoiseTable
     from capemix_research.experiments.results import Results
@@ -185,7 +185,7 @@ def _warn_quick() -> None:
 
 def torch_or_refuse() -> None:
     try:
-        import capemix.evaluate.many  # noqa: F401
+        import capemix_research.trainer.many  # noqa: F401
     except ModuleNotFoundError as error:
         if error.name != "torch":
             raise

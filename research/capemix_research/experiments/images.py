@@ -269,7 +269,8 @@ def _trained(group: list[Made], device: str) -> list[tuple[float, float]]:
     hard ones. Of each release as many rows are trained on as the smallest has, at random."""
     import torch
 
-    from capemix.evaluate.many import Training, device_named, predict, train_many
+    from capemix.evaluate.cnn import Training, device_named
+    from capemix_research.trainer.many import predict, train_many
 
     on = device_named(device)
     count = min(made.rows for made in group)

@@ -18,7 +18,7 @@ from typing import Final
 
 import torch
 
-from capemix.evaluate.many import Training, device_named, predict, train_many
+from capemix.evaluate.cnn import Training, device_named
 from capemix_research.experiments.results import append_line, whole_lines
 from capemix_research.experiments.rows import (
     Normalise,
@@ -30,6 +30,7 @@ from capemix_research.experiments.rows import (
 )
 from capemix_research.experiments.run import provenance_of
 from capemix_research.experiments.settings import Setting
+from capemix_research.trainer.many import predict, train_many
 
 MIXTURES: Final = (64, 128, 256, 512)
 HEADER: Final = ("trained", "tested", "mixture", "seed", "accuracy", "provenance")

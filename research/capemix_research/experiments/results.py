@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 from capemix_research.experiments.settings import COLUMNS, Setting
 
 if TYPE_CHECKING:
-    from capemix.evaluate.many import Training
+    from capemix.evaluate.cnn import Training
 
 _TRAINING: Final = ("epochs", "learning_rate", "batch")
 _HEADER: Final = (*COLUMNS, "seed", *_TRAINING, "noise", "accuracy", "seconds", "provenance")

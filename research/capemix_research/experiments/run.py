@@ -12,12 +12,13 @@ from pathlib import Path
 import torch
 
 from capemix.errors import InputError
-from capemix.evaluate.many import Training, models_that_fit, predict, train_many
+from capemix.evaluate.cnn import Training
 from capemix_research.experiments.memory import check_memory
 from capemix_research.experiments.noise import NoiseOf
 from capemix_research.experiments.results import Result, Results
 from capemix_research.experiments.rows import Records, training_rows
 from capemix_research.experiments.settings import Setting
+from capemix_research.trainer.many import models_that_fit, predict, train_many
 
 Cell = tuple[Setting, int]
 """A setting and a seed: one model."""

@@ -15,9 +15,10 @@ import time
 from functools import partial
 from pathlib import Path
 
-from capemix.evaluate.many import Training, device_named, predict, train_many
+from capemix.evaluate.cnn import Training, device_named
 from capemix_research.experiments.rows import Records, training_rows
 from capemix_research.experiments.settings import Setting
+from capemix_research.trainer.many import predict, train_many
 
 _WAYS = {
     "loop, one model": {"models": 1, "epochs": 3, "fused": False, "graph": False},

@@ -10,7 +10,7 @@ import argparse
 import time
 from pathlib import Path
 
-from capemix.evaluate.many import Training, device_named
+from capemix.evaluate.cnn import Training, device_named
 from capemix_research.experiments.noise import NoiseTable
 from capemix_research.experiments.results import Results
 from capemix_research.experiments.run import cells_of, run_cells

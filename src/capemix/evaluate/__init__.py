@@ -47,7 +47,7 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    """Import on first use: the trainer alone needs torch and numpy, and nothing else of ours."""
+    """Import on first use: the CNN alone needs torch and numpy, and nothing else of ours."""
     if name not in _HOME:
         raise AttributeError(f"module 'capemix.evaluate' has no attribute {name!r}")
     return getattr(import_module(f"capemix.evaluate.{_HOME[name]}"), name)

@@ -143,27 +143,27 @@ class Classifier:
                 value=f"{classes} classes",
                 fix="use --model logreg or forest",
             )
-        many = _trainer()
-        how = many.Training(self.epochs, self.learning_rate, min(_BATCH, len(train)))
-        device = many.device_named(self.device)
+        cnn = _trainer()
+        how = cnn.Training(self.epochs, self.learning_rate, min(_BATCH, len(train)))
+        device = cnn.device_named(self.device)
         learnt: Codes | SoftLabels = labels
         if soft_labels is not None:
             learnt = np.pad(soft_labels, ((0, 0), (0, _OUTPUTS - classes)))
         return np.asarray(
-            many.train_and_predict(train, learnt, test, self._own_seeds, how, device, progress)
+            cnn.train_and_predict(train, learnt, test, self._own_seeds, how, device, progress)
         )
 
 
 def _trainer() -> Any:
     try:
-        from capemix.evaluate import many
+        from capemix.evaluate import cnn
     except ModuleNotFoundError as error:
         if error.name != "torch":
             raise
         raise InputError(
             "--model cnn", "needs torch", fix="install it: pip install 'capemix[torch]'"
         ) from error
-    return many
+    return cnn
 
 
 def _linear() -> Any:

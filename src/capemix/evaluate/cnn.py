@@ -1,19 +1,23 @@
-"""The paper's CNN, many of them side by side: every parameter has the model as its first axis.
+"""The paper's CNN, trained by Adam, one model after the other.
 
 One 5x5x32 convolution (stride 1, padding 2), ReLU, batch normalisation, 2x2 max pooling; two dense
-layers of 100 with ReLU and dropout 0.5; an output layer of 10: 639,306 parameters a model. Models
-never meet: model m's loss moves model m's parameters alone, as if it were trained by itself.
+layers of 100 with ReLU and dropout 0.5; an output layer of 10: 639,306 parameters.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from typing import Final
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
 
+import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
+
+from capemix.errors import InputError
 
 SIDE: Final = 28
 CHANNELS: Final = 32
@@ -22,120 +26,152 @@ POOLED: Final = CHANNELS * (SIDE // 2) ** 2
 HIDDEN: Final = 100
 CLASSES: Final = 10
 DROPOUT: Final = 0.5
-BN_EPSILON: Final = 1e-5
-BN_MOMENTUM: Final = 0.1
+
+Progress = Callable[[int, int], None]
+"""Called after every epoch with its number and how many there are."""
 
 
-class ManyCNNs(nn.Module):
-    """``len(seeds)`` copies of the CNN, each drawn from its own seed as torch would draw it.
+@dataclass(frozen=True)
+class Training:
+    """The paper's: Adam at 1e-5 for 100 epochs. It does not state a batch size."""
 
-    On a GPU the convolution block runs ``fused``, or with torch's own layers.
-    """
+    epochs: int = 100
+    learning_rate: float = 1e-5
+    batch: int = 128
 
-    running_mean: Tensor
-    running_var: Tensor
+    def __post_init__(self) -> None:
+        if self.epochs < 1:
+            raise InputError("--epochs", "must be at least 1", value=self.epochs, fix="try 20")
+        if not 0.0 < self.learning_rate < math.inf:
+            raise InputError(
+                "--learning-rate", "must be above 0", value=self.learning_rate, fix="try 1e-3"
+            )
+        if self.batch < 1:
+            raise InputError("batch", "must be at least 1", value=self.batch, fix="try 128")
 
-    def __init__(self, seeds: Sequence[int], *, fused: bool = True) -> None:
-        super().__init__()
-        self._fused = fused
-        models = len(seeds)
-        generators = [torch.Generator().manual_seed(seed) for seed in seeds]
+    def batches_of(self, rows: int) -> int:
+        """How many whole batches an epoch has; refuses rows that do not fill one."""
+        if rows < self.batch:
+            raise InputError(
+                "--samples",
+                f"must fill a batch of {self.batch}",
+                value=rows,
+                fix="release more rows",
+            )
+        return rows // self.batch
 
-        def uniform(fan_in: int, *shape: int) -> nn.Parameter:
-            # torch's default for convolutions and dense layers, weights and biases alike.
-            bound = 1.0 / math.sqrt(fan_in)
-            draws = [torch.rand(shape, generator=g) * 2.0 * bound - bound for g in generators]
-            return nn.Parameter(torch.stack(draws))
 
-        taps = KERNEL * KERNEL
-        self.conv_weight = uniform(taps, CHANNELS, taps)
-        self.conv_bias = uniform(taps, CHANNELS)
-        self.bn_weight = nn.Parameter(torch.ones(models, CHANNELS))
-        self.bn_bias = nn.Parameter(torch.zeros(models, CHANNELS))
-        self.weight1 = uniform(POOLED, POOLED, HIDDEN)
-        self.bias1 = uniform(POOLED, 1, HIDDEN)
-        self.weight2 = uniform(HIDDEN, HIDDEN, HIDDEN)
-        self.bias2 = uniform(HIDDEN, 1, HIDDEN)
-        self.weight3 = uniform(HIDDEN, HIDDEN, CLASSES)
-        self.bias3 = uniform(HIDDEN, 1, CLASSES)
-        self.register_buffer("running_mean", torch.zeros(models, CHANNELS))
-        self.register_buffer("running_var", torch.ones(models, CHANNELS))
-
-    @property
-    def models(self) -> int:
-        return len(self.conv_bias)
-
-    def forward(self, images: Tensor) -> Tensor:
-        """Logits (models, rows, 10) of images (models, rows, 784)."""
-        block = self._trained_block if self.training else self._fixed_block
-        hidden = block(images)
-        for weight, bias in ((self.weight1, self.bias1), (self.weight2, self.bias2)):
-            hidden = functional.relu(torch.baddbmm(bias, hidden, weight))
-            hidden = functional.dropout(hidden, DROPOUT, self.training)
-        return torch.baddbmm(self.bias3, hidden, self.weight3)
-
-    def _trained_block(self, images: Tensor) -> Tensor:
-        parameters = (self.conv_weight, self.conv_bias, self.bn_weight, self.bn_bias)
-        if images.is_cuda and self._fused:
-            from capemix.evaluate.conv_block import FusedBlock
-
-            pooled, mean, variance = FusedBlock.apply(images, *parameters)  # type: ignore[no-untyped-call]
-        else:
-            pooled, mean, variance = plain_block(images, *parameters)
-        count = images.shape[1] * SIDE * SIDE
-        with torch.no_grad():
-            self.running_mean.lerp_(mean, BN_MOMENTUM)
-            self.running_var.lerp_(variance * (count / (count - 1)), BN_MOMENTUM)
-        return pooled  # type: ignore[no-any-return]
-
-    def _fixed_block(self, images: Tensor) -> Tensor:
-        rectified = _convolved(images, self.conv_weight, self.conv_bias)
-        return _pooled(
-            functional.batch_norm(
-                rectified,
-                self.running_mean.reshape(-1),
-                self.running_var.reshape(-1),
-                self.bn_weight.reshape(-1),
-                self.bn_bias.reshape(-1),
-                eps=BN_EPSILON,
-            ),
-            images,
+def device_named(name: str) -> torch.device:
+    """The device to train on; refuses CUDA where there is none."""
+    if name not in ("cpu", "cuda"):
+        raise InputError("--device", "must be cpu or cuda", value=name, fix="choose one")
+    if name == "cuda" and not torch.cuda.is_available():
+        raise InputError(
+            "--device",
+            "asks for a GPU, and torch sees none",
+            value=name,
+            fix="use --device cpu, or a torch built for CUDA",
         )
+    return torch.device(name)
 
 
-def plain_block(
-    images: Tensor, weight: Tensor, bias: Tensor, scale: Tensor, shift: Tensor
-) -> tuple[Tensor, Tensor, Tensor]:
-    """Convolution, ReLU, batch normalisation and pooling of all models, by torch's own layers:
-    (models, rows, 6272), and the batch's mean and (biased) variance of each channel."""
-    rectified = _convolved(images, weight, bias)
-    mean, variance = torch.zeros_like(bias), torch.zeros_like(bias)
-    normal = functional.batch_norm(
-        rectified,
-        mean.view(-1),
-        variance.view(-1),
-        scale.reshape(-1),
-        shift.reshape(-1),
-        training=True,
-        momentum=1.0,  # so that torch leaves the batch's own mean and (unbiased) variance there
-        eps=BN_EPSILON,
-    )
-    count = images.shape[1] * SIDE * SIDE
-    return _pooled(normal, images), mean, variance * ((count - 1) / count)
+class CNN(nn.Sequential):
+    """Takes images (rows, 784), gives logits (rows, 10). Its weights come from ``seed`` alone."""
+
+    def __init__(self, seed: int) -> None:
+        with torch.random.fork_rng([]):  # the layers draw weights too, which are replaced below
+            super().__init__(
+                nn.Unflatten(1, (1, SIDE, SIDE)),
+                nn.Conv2d(1, CHANNELS, KERNEL, padding=KERNEL // 2),
+                nn.ReLU(),
+                nn.BatchNorm2d(CHANNELS),
+                nn.MaxPool2d(2),
+                nn.Flatten(),
+                nn.Linear(POOLED, HIDDEN),
+                nn.ReLU(),
+                nn.Dropout(DROPOUT),
+                nn.Linear(HIDDEN, HIDDEN),
+                nn.ReLU(),
+                nn.Dropout(DROPOUT),
+                nn.Linear(HIDDEN, CLASSES),
+            )
+        draws = torch.Generator().manual_seed(seed)
+        for layer in self:
+            if isinstance(layer, nn.Conv2d):
+                layer.weight = nn.Parameter(_uniform(draws, KERNEL**2, *layer.weight.shape))
+                layer.bias = nn.Parameter(_uniform(draws, KERNEL**2, CHANNELS))
+            elif isinstance(layer, nn.Linear):
+                fan_in, out = layer.in_features, layer.out_features
+                layer.weight = nn.Parameter(_uniform(draws, fan_in, fan_in, out).T)
+                layer.bias = nn.Parameter(_uniform(draws, fan_in, out))
 
 
-def _convolved(images: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
-    """(rows, models * 32, 28, 28): one group of channels a model."""
-    models, rows, _ = images.shape
-    side_by_side = images.transpose(0, 1).reshape(rows, models, SIDE, SIDE)
-    kernels = weight.reshape(models * CHANNELS, 1, KERNEL, KERNEL)
-    padding = KERNEL // 2
-    return functional.relu(
-        functional.conv2d(side_by_side, kernels, bias.reshape(-1), padding=padding, groups=models)
-    )
+def _uniform(draws: torch.Generator, fan_in: int, *shape: int) -> Tensor:
+    """Within 1 / sqrt(fan in): torch's default, for weights and biases alike."""
+    bound = 1.0 / math.sqrt(fan_in)
+    return torch.rand(shape, generator=draws) * 2.0 * bound - bound
 
 
-def _pooled(normal: Tensor, images: Tensor) -> Tensor:
-    models, rows, _ = images.shape
-    pooled = functional.max_pool2d(normal, 2)
-    return pooled.reshape(rows, models, POOLED).transpose(0, 1)
+def train(
+    rows: Tensor, labels: Tensor, seed: int, training: Training, progress: Progress | None = None
+) -> CNN:
+    """A model trained on ``rows`` (T, 784) and ``labels``, on their device: classes (T,), or how
+    likely each class is (T, 10).
+
+    Every epoch goes through a fresh order of the rows; what does not fill a last batch waits for
+    another epoch. On a CPU, the same rows and seed give the same model, bit for bit.
+    """
+    batches = training.batches_of(len(rows))
+    cnn = CNN(seed).to(rows.device).train()
+    adam = torch.optim.Adam(cnn.parameters(), lr=training.learning_rate, fused=True)
+    with torch.random.fork_rng([rows.device] if rows.is_cuda else []):
+        torch.manual_seed((2**62 + seed) % 2**63)  # for orders and dropout: not the weights' seed
+        torch.rand(len(rows), device=rows.device)  # unused: so a seed's model stays what it was
+        for epoch in range(training.epochs):
+            order = torch.rand(len(rows), device=rows.device).argsort()
+            for chosen in torch.split(order[: batches * training.batch], training.batch):
+                loss = functional.cross_entropy(cnn(rows[chosen]), labels[chosen])
+                adam.zero_grad()
+                loss.backward()  # type: ignore[no-untyped-call]
+                adam.step()
+            if progress is not None:
+                progress(epoch + 1, training.epochs)
+    return cnn.eval()
+
+
+@torch.no_grad()
+def predict(cnn: CNN, images: Tensor, *, classes: int = CLASSES, at_once: int = 500) -> Tensor:
+    """The class of each of ``images`` (rows, 784), out of the first ``classes`` outputs."""
+    parts = torch.split(images, at_once)
+    return torch.cat([cnn(part)[:, :classes].argmax(1) for part in parts])
+
+
+def train_and_predict(
+    rows: npt.NDArray[Any],
+    labels: npt.NDArray[np.int64] | npt.NDArray[np.float32],
+    test: npt.NDArray[Any],
+    seeds: Sequence[int],
+    training: Training,
+    device: torch.device,
+    progress: Progress | None = None,
+) -> npt.NDArray[np.int64]:
+    """Each seed's classes of ``test``, after training on the same rows: (seeds, rows of ``test``).
+
+    ``labels`` are classes, or how likely each is, as in `train`. ``progress`` counts the epochs of
+    all models together.
+    """
+    images = torch.tensor(rows, dtype=torch.float32, device=device)
+    truth = torch.tensor(labels, device=device)
+    unseen = torch.tensor(test, dtype=torch.float32, device=device)
+    present = labels if labels.ndim == 1 else np.flatnonzero(labels.any(axis=0))
+    classes = int(present.max(initial=0)) + 1
+    found: list[Tensor] = []
+    for seed in seeds:
+
+        def report(epoch: int, epochs: int, before: int = len(found)) -> None:
+            if progress is not None:
+                progress(before * epochs + epoch, len(seeds) * epochs)
+
+        cnn = train(images, truth, seed, training, report)
+        found.append(predict(cnn, unseen, classes=classes).cpu())
+    return torch.stack(found).numpy()

@@ -7,59 +7,20 @@ the models train one after the other, with torch's own layers.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
-import numpy as np
-import numpy.typing as npt
 import torch
 from torch import Tensor
 from torch.nn import functional
 
 from capemix.errors import InputError
-from capemix.evaluate.cnn import POOLED, ManyCNNs
+from capemix.evaluate.cnn import POOLED, Progress, Training
+from capemix_research.trainer.cnns import ManyCNNs
 
 _STEPS: Final = 4
 """The most steps in one graph: enough to hide the cost of a replay."""
-
-Progress = Callable[[int, int], None]
-"""Called after every epoch with its number and how many there are."""
-
-
-@dataclass(frozen=True)
-class Training:
-    """The paper's: Adam at 1e-5 for 100 epochs. It does not state a batch size."""
-
-    epochs: int = 100
-    learning_rate: float = 1e-5
-    batch: int = 128
-
-    def __post_init__(self) -> None:
-        if self.epochs < 1:
-            raise InputError("--epochs", "must be at least 1", value=self.epochs, fix="try 20")
-        if not 0.0 < self.learning_rate < math.inf:
-            raise InputError(
-                "--learning-rate", "must be above 0", value=self.learning_rate, fix="try 1e-3"
-            )
-        if self.batch < 1:
-            raise InputError("batch", "must be at least 1", value=self.batch, fix="try 128")
-
-
-def device_named(name: str) -> torch.device:
-    """The device to train on; refuses CUDA where there is none."""
-    if name not in ("cpu", "cuda"):
-        raise InputError("--device", "must be cpu or cuda", value=name, fix="choose one")
-    if name == "cuda" and not torch.cuda.is_available():
-        raise InputError(
-            "--device",
-            "asks for a GPU, and torch sees none",
-            value=name,
-            fix="use --device cpu, or a torch built for CUDA",
-        )
-    return torch.device(name)
 
 
 def models_that_fit(rows: int, width: int, device: torch.device, most: int = 32) -> int:
@@ -95,20 +56,13 @@ def train_many(
 
     Every epoch goes through a fresh order of each model's rows; what does not fill a last batch
     waits for another epoch. ``fused`` and ``graph`` are how a GPU does it, and can be turned off
-    to see what they are worth. On a CPU, the same rows and seed give the same model, bit for bit,
-    whichever others are asked for.
+    to see what they are worth. On a CPU, each is the model that `capemix.evaluate.cnn.train` gives
+    for the same rows and seed.
     """
     device = rows.device
     if device.type == "cpu" and len(seeds) > 1:
         return _one_after_the_other(rows, labels, seeds, training, progress)
-    batches = rows.shape[1] // training.batch
-    if batches < 1:
-        raise InputError(
-            "--samples",
-            f"must fill a batch of {training.batch}",
-            value=rows.shape[1],
-            fix="release more rows",
-        )
+    batches = training.batches_of(rows.shape[1])
     cnns = ManyCNNs(seeds, fused=fused).to(device).train()
     with _seeded(_order_seed(seeds, device), device):
         step = _Step(cnns, rows, labels, training)
@@ -145,54 +99,12 @@ def _one_after_the_other(
 
 
 @torch.no_grad()
-def predict(
-    cnns: ManyCNNs, images: Tensor, *, classes: int | None = None, at_once: int = 500
-) -> Tensor:
-    """Every model's class for each of ``images`` (rows, 784), or (models, rows, 784); out of the
-    first ``classes`` of its outputs, where there are fewer classes than outputs."""
+def predict(cnns: ManyCNNs, images: Tensor, *, at_once: int = 500) -> Tensor:
+    """Every model's class for each of ``images`` (rows, 784), or (models, rows, 784)."""
     if images.ndim == 2:
         images = images.expand(cnns.models, *images.shape)
     parts = torch.split(images, at_once, dim=1)
-    return torch.cat([cnns(part)[:, :, :classes].argmax(2) for part in parts], dim=1)
-
-
-def train_and_predict(
-    train: npt.NDArray[Any],
-    labels: npt.NDArray[np.int64] | npt.NDArray[np.float32],
-    test: npt.NDArray[Any],
-    seeds: Sequence[int],
-    training: Training,
-    device: torch.device,
-    progress: Progress | None = None,
-) -> npt.NDArray[np.int64]:
-    """Each seed's classes of ``test``, after training on the same rows: (seeds, rows).
-
-    ``labels`` are classes, or how likely each is, as in `train_many`.
-    """
-    rows = torch.tensor(train, dtype=torch.float32, device=device)
-    truth = torch.tensor(labels, device=device)
-    unseen = torch.tensor(test, dtype=torch.float32, device=device)
-    present = labels if labels.ndim == 1 else np.flatnonzero(labels.any(axis=0))
-    classes = int(present.max(initial=0)) + 1
-    at_once = models_that_fit(len(rows), rows.shape[1], device)
-    found: list[Tensor] = []
-    for start in range(0, len(seeds), at_once):
-        group = seeds[start : start + at_once]
-
-        def report(epoch: int, _of: int, before: int = start, models: int = len(group)) -> None:
-            if progress is not None:  # in epochs of single models, so that the time left is even
-                done = before * training.epochs + epoch * models
-                progress(done, len(seeds) * training.epochs)
-
-        cnns = train_many(
-            rows.expand(len(group), -1, -1),
-            truth.expand(len(group), *truth.shape),
-            group,
-            training,
-            report,
-        )
-        found.append(predict(cnns, unseen, classes=classes).cpu())
-    return torch.cat(found).numpy()
+    return torch.cat([cnns(part).argmax(2) for part in parts], dim=1)
 
 
 class _Step:

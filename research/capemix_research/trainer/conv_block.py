@@ -22,7 +22,8 @@ import triton.language as tl
 from torch import Tensor
 from torch.nn import functional
 
-from capemix.evaluate.cnn import BN_EPSILON, CHANNELS, KERNEL, POOLED, SIDE
+from capemix.evaluate.cnn import CHANNELS, KERNEL, POOLED, SIDE
+from capemix_research.trainer.cnns import BN_EPSILON
 
 # Triton's interpreter, for tests on a CPU, knows no bfloat16.
 _INTERPRETED: Final = triton.knobs.runtime.interpret
@@ -221,7 +222,7 @@ def _grid(models: int, rows: int, tiles: dict[str, int]) -> tuple[int, int]:
 
 
 class FusedBlock(torch.autograd.Function):
-    """`capemix.evaluate.cnn.plain_block`, with its gradients for the parameters."""
+    """`capemix_research.trainer.cnns.plain_block`, with its gradients for the parameters."""
 
     @staticmethod
     def forward(
