@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 from capemix.api import release_of
 from capemix.data import load_dataset
 from capemix.data.registry import dataset_info
-from capemix.sums.steps import PublicMap
+from capemix.prepare.steps import PublicMap
 from capemix.randomness.source import SeededSource
 from capemix_research.report.style import STYLE
 

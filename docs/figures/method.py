@@ -17,9 +17,9 @@ import numpy as np
 from matplotlib.patches import FancyArrowPatch
 
 from capemix.data import load_dataset, partition
-from capemix.sums.share import Coordinator, SourceDraws, prepare_site, site_share
+from capemix.pipeline import Coordinator, SourceDraws, prepare_site, site_share
 from capemix.plan import Plan, make_plan
-from capemix.sums.steps import PublicMap
+from capemix.prepare.steps import PublicMap
 from capemix.randomness.source import SeededSource
 from capemix.zerosum.graph import PeerGraph
 from capemix.zerosum.masks import deal_keys
