@@ -31,7 +31,7 @@ from capemix_research.report.page import page_text, write_report
 from conftest import Capemix
 
 ROOT = Path(__file__).parents[1]
-RESULTS = ROOT / "docs" / "reproduction"
+RESULTS = ROOT / "docs" / "research" / "reproduction"
 HEADER = (*COLUMNS, "seed", "epochs", "learning_rate", "batch", "noise", "accuracy", "seconds")
 
 
@@ -207,7 +207,7 @@ def test_the_erratum_on_conventional_noise_says_what_the_search_found() -> None:
     runs = Runs.read(RESULTS / "runs.csv", PAPERS_TRAINING)
     least = of_grid.least_by_noise(runs, printed(GOLDEN, "table1"))
     assert least["sites"] == max(least.values()) > 3.0
-    errata = " ".join((ROOT / "docs" / "errata.md").read_text().split())
+    errata = " ".join((ROOT / "docs" / "theory" / "errata.md").read_text().split())
     assert "no reading reproduces it, and the nearest that `sqrt(S)` times the central" in errata
     assert f"{least['sites']:.1f} with `sqrt(S) TAU`" in page_text(RESULTS, GOLDEN)
 
@@ -216,8 +216,8 @@ def test_the_erratum_on_conventional_noise_says_what_the_search_found() -> None:
 
 
 def test_the_page_is_what_the_results_give() -> None:
-    """docs/reproduction.md is generated: `capemix-research reproduce report` brings it in step."""
-    assert (ROOT / "docs" / "reproduction.md").read_text() == page_text(RESULTS, GOLDEN)
+    """The page is generated: `capemix-research reproduce report` brings it in step."""
+    assert RESULTS.with_suffix(".md").read_text() == page_text(RESULTS, GOLDEN)
 
 
 def test_the_readme_counts_what_the_results_count() -> None:

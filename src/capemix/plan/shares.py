@@ -25,7 +25,7 @@ SHARES: Final = {SIZES: 0.02, CENTRE: 0.05, CENTRES: 0.315, AGAIN: 0.315, SPREAD
 """Of the budget where all classes have one spread; a norm's histogram takes `NORM_SHARE` of each.
 The centres take most: a class has fewer records than all, and rows of a wrong centre are worth
 nothing. Set before any data were read, and the same for all; that the centres' share is halved for
-two looks was chosen on training rows that were held out, see docs/method.md."""
+two looks was chosen on training rows that were held out, see docs/research/tables.md."""
 
 OWN_SHARES: Final = {
     SIZES: 0.02,
@@ -48,7 +48,7 @@ IMAGE_SHARES: Final = {
     CLUSTER_SPREADS: 0.30,
     LABELS: 0.25,
 }
-"""Of images; chosen on training rows that were held out, see docs/images.md."""
+"""Of images; chosen on training rows that were held out, see docs/research/images.md."""
 
 NORM_SHARE: Final = 0.05
 
