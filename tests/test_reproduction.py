@@ -471,11 +471,11 @@ def test_the_best_with_the_sound_noise_says_out_of_how_many() -> None:
     cells = printed(GOLDEN, "table1")
     settings = list(TABLES["sound"]())
     runs = [a_run(s, 50.0 + s.mixture / 100) for s in settings]
-    every = wrapped(accuracy_at_sound_ten(Runs(runs), cells)).replace("\n", " ")
+    every = " ".join(wrapped(accuracy_at_sound_ten(Runs(runs), cells)).split())
     assert "ours out of 20 settings of `l` and `T`, the paper's out of 10" in every
     assert "the best is 55.1 (`l = 512`, `T = 60000`)" in every
     few = [row for row in runs if int(row["mixture"]) >= 16]
-    part = wrapped(accuracy_at_sound_ten(Runs(few), cells)).replace("\n", " ")
+    part = " ".join(wrapped(accuracy_at_sound_ten(Runs(few), cells)).split())
     assert "out of 12 settings of `l` and `T`, of 20, that have been run" in part
     assert "has a true epsilon of 10 as a whole" in part
 

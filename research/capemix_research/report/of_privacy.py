@@ -163,8 +163,7 @@ is added or removed keeps 15 to 18 when one is replaced (at `l = 64`; [errata
 8](../theory/errata.md#8-the-neighbouring-relation)).
 - **Normalisation** is by the sites' own mean and deviation, as in the paper, and not paid for
 ([errata 6](../theory/errata.md#6-normalisation)). Nothing here has a true epsilon of 10 as a
-whole; a release
-uses a public range, or pays.
+whole; a release uses a public range, or pays.
 - **Labels** are left as they are, **draws** are Poisson, and `T = 6000` is tried as well. The
 columns with the theorem's noise are the joint form of Table 1: Poisson draws too, labels noised,
 `T = 60000`, noise that Theorem 1 asks for at fixed-size draws.
