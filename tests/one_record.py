@@ -218,7 +218,7 @@ def write_parquet(rows: Sequence[Record | Odd], columns: Sequence[str], path: Pa
 
 
 def as_numpy_has_it(values: list[Any]) -> np.ndarray:
-    """One type for all, but not lengths of time for whole numbers: see docs/reading.md."""
+    """One type for all, but not lengths of time for whole numbers: see docs/guide/reading.md."""
     try:
         found = np.array(values)
         if found.dtype.kind != "m":

@@ -58,6 +58,7 @@ from capemix_research.report.audit_page import paper_table, sound_table
 from conftest import Capemix
 
 ROOT = Path(__file__).parents[1]
+RECORDED = ROOT / "docs" / "research" / "audit"
 CONFIDENCE = 0.999
 
 
@@ -231,7 +232,7 @@ def test_canaries_come_too_long_and_are_clipped() -> None:
 
 
 def test_twenty_settings_stay_below_their_claims() -> None:
-    """A few runs of each, looks and rounds included; docs/audit/sound.csv has thousands."""
+    """A few runs of each, looks and rounds included; the recorded sound.csv has thousands."""
     settings = sound_settings()
     assert len(settings) == SETTINGS >= 20
     for kind, count in ((LookSetting, 2), (RoundSetting, 4)):
@@ -263,13 +264,13 @@ def test_the_recorded_audit_keeps_every_claim_and_comes_within_a_factor_of_two()
 
 
 def test_the_tables_in_the_documents_are_the_recorded_ones() -> None:
-    docs = ROOT / "docs"
-    assert sound_table(docs / "audit" / "sound.csv") in (docs / "audit.md").read_text()
-    assert paper_table(docs / "audit" / "paper.csv") in (docs / "errata.md").read_text()
+    errata = (ROOT / "docs" / "theory" / "errata.md").read_text()
+    assert sound_table(RECORDED / "sound.csv") in RECORDED.with_suffix(".md").read_text()
+    assert paper_table(RECORDED / "paper.csv") in errata
 
 
 def table(name: str) -> list[dict[str, str]]:
-    with (ROOT / "docs" / "audit" / name).open(newline="") as file:
+    with (RECORDED / name).open(newline="") as file:
         return list(csv.DictReader(file))
 
 
@@ -708,7 +709,7 @@ def test_every_mark_lies_within_the_plot(
 
     kept: list[Any] = []
     monkeypatch.setattr(report.plt, "close", kept.append)
-    report.draw(ROOT / "docs" / "audit" / name, tmp_path / "plot.png")
+    report.draw(RECORDED / name, tmp_path / "plot.png")
     monkeypatch.undo()
     axis = kept[0].axes[0]
     edge = axis.bbox.x1 - 5.0  # half a mark

@@ -18,16 +18,18 @@ from capemix_research.cli.commands import app as research_app
 from conftest import Capemix
 
 ROOT = Path(__file__).parents[1]
-PROOFS = sorted((ROOT / "docs" / "proofs").glob("*.md"))
+DOCS = ROOT / "docs"
+SHELVES = ("guide", "theory", "research")
+PROOFS = sorted((DOCS / "theory" / "proofs").glob("*.md"))
 PAGES = [
     ROOT / "README.md",
     ROOT / "research" / "README.md",
-    *sorted((ROOT / "docs").glob("*.md")),
-    *PROOFS,
+    *sorted(DOCS.rglob("*.md")),
 ]
+NAMES = [page.relative_to(ROOT).as_posix() for page in PAGES]
 PROGRAMS = {"capemix": app, "capemix-research": research_app}
-CLAIMS = (ROOT / "docs" / "claims.md").read_text()
-ERRATA = (ROOT / "docs" / "errata.md").read_text()
+CLAIMS = (DOCS / "theory" / "claims.md").read_text()
+ERRATA = (DOCS / "theory" / "errata.md").read_text()
 
 SYMBOL = re.compile(r"`(capemix[\w.]*:[\w.]+)`")
 MODULE = re.compile(r"python -m\s+(capemix[\w.]+)")
@@ -142,18 +144,35 @@ def without_code(text: str) -> str:
     return re.sub(r"`[^`\n]*`", "", text)
 
 
+def anchors(text: str) -> set[str]:
+    """The anchors of a page's headings, as GitHub makes them."""
+    found: set[str] = set()
+    text = re.sub(r"^```.*?^```", "", text, flags=re.MULTILINE | re.DOTALL)
+    for heading in re.findall(r"^#+ (.+)$", text, re.MULTILINE):
+        words = re.sub(r"\]\([^)]*\)", "", heading.strip().lower())
+        anchor = re.sub(r"[^\w\- ]", "", words).replace(" ", "-")
+        found.add(f"{anchor}-1" if anchor in found else anchor)
+    return found
+
+
 def link_problems(text: str, folder: Path) -> list[str]:
     """Relative links and images that lead nowhere, and anchors that are no heading."""
-    text = without_code(text)
+    own, text = anchors(text), without_code(text)
     targets = re.findall(r"\]\(<?([^)\s>]+)>?(?:\s+\"[^\"]*\")?\)", text)
     targets += re.findall(r"<(?:img|a)\b[^>]*?(?:src|href)=\"([^\"]+)\"", text)
     targets += re.findall(r"^\[[^\]]+\]:\s+(\S+)", text, re.MULTILINE)
     found = []
     for target in targets:
-        if re.match(r"[a-z][a-z+.-]*:|//|#", target):
+        if re.match(r"[a-z][a-z+.-]*:|//", target):
             continue
-        if not (folder / target.partition("#")[0]).exists():
+        path, _, anchor = target.partition("#")
+        page = folder / path
+        if path and not page.exists():
             found.append(target)
+        elif anchor and (not path or page.suffix == ".md"):
+            known = anchors(page.read_text()) if path else own
+            if anchor not in known:
+                found.append(target)
     return found
 
 
@@ -211,10 +230,28 @@ def cited_errata(text: str) -> set[int]:
 # -- the documents -------------------------------------------------------------------------------
 
 
+def test_every_page_is_on_a_shelf_and_in_the_index() -> None:
+    """Besides the index, docs/ has three shelves; the index names every page but single proofs."""
+    index = DOCS / "README.md"
+    listed = re.findall(r"\]\(([^)#]+)\)", index.read_text())
+    for page in DOCS.rglob("*.md"):
+        place = page.relative_to(DOCS)
+        if page == index or place.parts == ("contributing.md",):
+            continue
+        assert place.parts[0] in SHELVES, place
+        if place.parent.name != "proofs" or place.name == "README.md":
+            assert place.as_posix() in listed, place
+
+
+def test_pages_are_found_on_every_shelf() -> None:
+    for shelf in SHELVES:
+        assert sum(name.startswith(f"docs/{shelf}/") for name in NAMES) >= 3
+
+
 def test_every_symbol_can_be_imported() -> None:
     assert len(SYMBOL.findall(CLAIMS)) > 50
     for page in PAGES:
-        assert symbol_problems(page.read_text()) == [], page.name
+        assert symbol_problems(page.read_text()) == [], page
 
 
 PROVED = [page for page in PROOFS if page.name != "README.md"]
@@ -230,12 +267,12 @@ def test_every_proof_has_its_parts(page: Path) -> None:
     before, _, after = text.partition("## Checked by")
     assert len(SYMBOL.findall(before)) >= 2
     assert len(TEST.findall(after)) >= 3
-    assert f"({page.name})" in (ROOT / "docs" / "proofs" / "README.md").read_text()
+    assert f"({page.name})" in (page.parent / "README.md").read_text()
 
 
 def test_every_test_that_is_named_exists() -> None:
     for page in PAGES:
-        assert missing_tests(page.read_text()) == [], page.name
+        assert missing_tests(page.read_text()) == [], page
 
 
 def test_every_row_of_the_claims_has_a_symbol_and_a_test() -> None:
@@ -249,7 +286,7 @@ def test_every_row_of_the_claims_has_a_symbol_and_a_test() -> None:
 
 def test_no_cell_is_empty() -> None:
     for page in PAGES:
-        assert table_problems(page.read_text()) == [], page.name
+        assert table_problems(page.read_text()) == [], page
 
 
 def test_every_claim_of_the_paper_is_listed() -> None:
@@ -291,12 +328,12 @@ def test_every_test_of_the_errata_is_named_in_its_document() -> None:
     assert len(named) == len(set(named))
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+@pytest.mark.parametrize("page", PAGES, ids=NAMES)
 def test_every_link_and_image_leads_somewhere(page: Path) -> None:
     assert link_problems(page.read_text(), page.parent) == []
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+@pytest.mark.parametrize("page", PAGES, ids=NAMES)
 def test_every_command_shown_has_its_options(page: Path) -> None:
     assert command_problems(page.read_text()) == []
 
@@ -360,14 +397,16 @@ def test_an_incomplete_erratum_is_found() -> None:
 
 
 def test_a_dead_link_is_found(tmp_path: Path) -> None:
-    (tmp_path / "there.md").write_text("x")
-    good = "[a](there.md) [b](there.md#x) [c](https://example.org/no) [d](#x) `[e](code.md)`"
+    (tmp_path / "there.md").write_text("# What `X` is, and why\n\n## x\n")
+    good = "# X\n[a](there.md) [b](there.md#x) [c](https://example.org/no) [d](#x) `[e](code.md)`"
     assert link_problems(good, tmp_path) == []
+    assert link_problems("[a](there.md#what-x-is-and-why)", tmp_path) == []
+    assert link_problems("[a](there.md#y) [b](#x)", tmp_path) == ["there.md#y", "#x"]
     assert link_problems(f"{good} ![f](gone.png)", tmp_path) == ["gone.png"]
     assert link_problems('<img src="gone.png">\n[g]: lost.md', tmp_path) == ["gone.png", "lost.md"]
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+@pytest.mark.parametrize("page", PAGES, ids=NAMES)
 def test_every_module_shown_can_be_run(page: Path) -> None:
     for name in MODULE.findall(page.read_text()):
         assert find_spec(name.rstrip(".")) is not None, name

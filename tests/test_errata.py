@@ -1,4 +1,6 @@
-"""What the paper gets wrong or leaves out: one demonstration for each entry of docs/errata.md."""
+"""What the paper gets wrong or leaves out: a demonstration for each entry of the errata.
+
+The entries are in docs/theory/errata.md."""
 
 from __future__ import annotations
 

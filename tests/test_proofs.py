@@ -1,4 +1,4 @@
-"""The steps of docs/proofs, each checked by brute force at a small size."""
+"""The steps of docs/theory/proofs, each checked by brute force at a small size."""
 
 from __future__ import annotations
 

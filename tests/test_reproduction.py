@@ -31,7 +31,7 @@ from capemix_research.report.page import page_text, write_report
 from conftest import Capemix
 
 ROOT = Path(__file__).parents[1]
-RESULTS = ROOT / "docs" / "reproduction"
+RESULTS = ROOT / "docs" / "research" / "reproduction"
 HEADER = (*COLUMNS, "seed", "epochs", "learning_rate", "batch", "noise", "accuracy", "seconds")
 
 
@@ -207,7 +207,7 @@ def test_the_erratum_on_conventional_noise_says_what_the_search_found() -> None:
     runs = Runs.read(RESULTS / "runs.csv", PAPERS_TRAINING)
     least = of_grid.least_by_noise(runs, printed(GOLDEN, "table1"))
     assert least["sites"] == max(least.values()) > 3.0
-    errata = " ".join((ROOT / "docs" / "errata.md").read_text().split())
+    errata = " ".join((ROOT / "docs" / "theory" / "errata.md").read_text().split())
     assert "no reading reproduces it, and the nearest that `sqrt(S)` times the central" in errata
     assert f"{least['sites']:.1f} with `sqrt(S) TAU`" in page_text(RESULTS, GOLDEN)
 
@@ -216,8 +216,8 @@ def test_the_erratum_on_conventional_noise_says_what_the_search_found() -> None:
 
 
 def test_the_page_is_what_the_results_give() -> None:
-    """docs/reproduction.md is generated: `capemix-research reproduce report` brings it in step."""
-    assert (ROOT / "docs" / "reproduction.md").read_text() == page_text(RESULTS, GOLDEN)
+    """The page is generated: `capemix-research reproduce report` brings it in step."""
+    assert RESULTS.with_suffix(".md").read_text() == page_text(RESULTS, GOLDEN)
 
 
 def test_the_readme_counts_what_the_results_count() -> None:
@@ -471,11 +471,11 @@ def test_the_best_with_the_sound_noise_says_out_of_how_many() -> None:
     cells = printed(GOLDEN, "table1")
     settings = list(TABLES["sound"]())
     runs = [a_run(s, 50.0 + s.mixture / 100) for s in settings]
-    every = wrapped(accuracy_at_sound_ten(Runs(runs), cells)).replace("\n", " ")
+    every = " ".join(wrapped(accuracy_at_sound_ten(Runs(runs), cells)).split())
     assert "ours out of 20 settings of `l` and `T`, the paper's out of 10" in every
     assert "the best is 55.1 (`l = 512`, `T = 60000`)" in every
     few = [row for row in runs if int(row["mixture"]) >= 16]
-    part = wrapped(accuracy_at_sound_ten(Runs(few), cells)).replace("\n", " ")
+    part = " ".join(wrapped(accuracy_at_sound_ten(Runs(few), cells)).split())
     assert "out of 12 settings of `l` and `T`, of 20, that have been run" in part
     assert "has a true epsilon of 10 as a whole" in part
 

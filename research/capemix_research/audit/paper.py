@@ -29,7 +29,7 @@ SITES: Final = 10
 
 
 def paper_settings() -> list[Setting]:
-    """What docs/errata.md measures: N = T = 60000, K = 10, c = 1, delta = 1e-5, claimed 10."""
+    """The settings of docs/theory/errata.md: N = T = 60000, K = 10, c = 1, claimed epsilon 10."""
     central = make_plan(**_MNIST, mixture=4).calibrate(_CLAIMED)
     found = [
         Setting("central, Theorem 1's noise", central, reference=False),

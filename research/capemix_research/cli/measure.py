@@ -1,4 +1,4 @@
-"""What a federation costs, stage by stage: the figures of docs/federation.md."""
+"""What a federation costs, stage by stage: the figures of docs/research/federation.md."""
 
 from __future__ import annotations
 

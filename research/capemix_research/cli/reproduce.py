@@ -57,8 +57,8 @@ def reproduce(
     out: Annotated[
         Path | None,
         typer.Option(
-            help="Folder of results, gone on with if it is there [default: docs/reproduction "
-            "in a source tree, else reproduction].",
+            help="Folder of results, gone on with if it is there [default: "
+            "docs/research/reproduction in a source tree, else reproduction].",
             show_default=False,
         ),
     ] = None,
@@ -86,7 +86,7 @@ def reproduce(
 def _default_folder(quick: bool) -> Path:
     if quick:
         return Path("reproduction-quick")
-    in_tree = Path("docs") / "reproduction"
+    in_tree = Path("docs") / "research" / "reproduction"
     return in_tree if in_tree.is_dir() else Path("reproduction")
 
 

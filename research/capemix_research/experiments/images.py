@@ -1,6 +1,6 @@
 """Accuracy of models trained on images from moments.
 
-    python -m capemix_research.experiments.images main --results docs/images.csv
+    python -m capemix_research.experiments.images main --results docs/research/images.csv
 
 Every release goes through the whole pipeline with its full budget paid, class sizes included; the
 paper's CNN is trained on it, by its soft labels, and for the main table by its hard ones too.

@@ -1,6 +1,7 @@
 """Would another preparation of the images explain cells that are not near the paper's?
 
-    python -m capemix_research.experiments.preparation --results docs/reproduction/preparation.csv
+    python -m capemix_research.experiments.preparation \\
+        --results docs/research/reproduction/preparation.csv
 
 Mixtures of FashionMNIST by one curator, without noise: the network is trained on mixtures prepared
 in one way or another, and asked for the classes of test images prepared in one way or another. A

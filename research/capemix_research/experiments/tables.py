@@ -1,7 +1,7 @@
 """What a release of a table is worth: classifiers trained on it, tested on rows it never saw.
 
-    python -m capemix_research.experiments.tables --results docs/tables.csv
-    python -m capemix_research.experiments.tables --results docs/tables-peer.csv \\
+    python -m capemix_research.experiments.tables --results docs/research/tables.csv
+    python -m capemix_research.experiments.tables --results docs/research/tables-peer.csv \\
         --peer METHOD=PYTHON ...
 
 70 of 100 rows are released from, 30 are tested on, split anew for each seed. Ranges and categories

@@ -1,4 +1,4 @@
-"""The tables of docs/images.md, from the experiment's CSV file alone."""
+"""The tables of docs/research/images.md, from the experiment's CSV file alone."""
 
 from __future__ import annotations
 

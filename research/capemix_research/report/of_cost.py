@@ -65,7 +65,7 @@ Additions grow as claimed, with exponent 1 in each. Their time grows with `l` to
 only: each number that a site uploads also needs noise, which costs the same for any `l`. The masks
 between pairs of sites, which the claim leaves out, grow with the square of `S` and not with `l`:
 `O(T S^2 d)`. With 32 sites they take {times:.1f} times as long as everything else ([errata
-10](errata.md#10-the-cost-of-zero-sum-noise)).
+10](../theory/errata.md#10-the-cost-of-zero-sum-noise)).
 
 """
 

@@ -112,7 +112,7 @@ and not by itself that it is false. For one curator the theorem is loose, not wr
 where 10 and 20 are claimed. Run as Algorithm 1 with the appendix's noise, the figure exceeds the
 claim in {over["algorithm1"]} of {each} settings, and with the conventional scheme's noise in
 {over["conventional"]}. None of this covers the normalisation by each site's own mean and deviation,
-which is given no budget ([errata 6](errata.md#6-normalisation)).
+which is given no budget ([errata 6](../theory/errata.md#6-normalisation)).
 
 """
 
@@ -160,10 +160,10 @@ This is not the paper's promise kept with better accuracy; more differs than the
 
 - **The relation.** Theorem 1 and the section above replace a record. Noise that keeps 10 when one
 is added or removed keeps 15 to 18 when one is replaced (at `l = 64`; [errata
-8](errata.md#8-the-neighbouring-relation)).
+8](../theory/errata.md#8-the-neighbouring-relation)).
 - **Normalisation** is by the sites' own mean and deviation, as in the paper, and not paid for
-([errata 6](errata.md#6-normalisation)). Nothing here has a true epsilon of 10 as a whole; a release
-uses a public range, or pays.
+([errata 6](../theory/errata.md#6-normalisation)). Nothing here has a true epsilon of 10 as a
+whole; a release uses a public range, or pays.
 - **Labels** are left as they are, **draws** are Poisson, and `T = 6000` is tried as well. The
 columns with the theorem's noise are the joint form of Table 1: Poisson draws too, labels noised,
 `T = 60000`, noise that Theorem 1 asks for at fixed-size draws.

@@ -42,7 +42,7 @@ points.
 {table(head, lines)}
 {_free_over_sites(runs)}{_noisy_over_sites(runs)}With noise {of(*within(noised))} values are near:
 how high the lines lie depends on what is assumed, the conventional scheme's on
-its noise as well ([errata 9](errata.md#9-the-noise-of-the-conventional-scheme)).
+its noise as well ([errata 9](../theory/errata.md#9-the-noise-of-the-conventional-scheme)).
 
 """
 

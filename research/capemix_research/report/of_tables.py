@@ -45,7 +45,7 @@ What it gives is therefore our column for panel (b): within {NEAR:.0f} points of
 {of(*within(pick(every, panel="b")))} cells, and of panel (a), which is said to be Algorithm 1's, in
 {of(*within(as_written))}. Central mixing is within {NEAR:.0f} points of panel (a) in
 {of(*within(pick(every, panel="a")))}. Panel (a) is consistent with central mixing, and not with
-Algorithm 1 ([errata 2](errata.md#2-the-mixing-order)).
+Algorithm 1 ([errata 2](../theory/errata.md#2-the-mixing-order)).
 
 """
     text += _joint(runs, cells) + _outliers(every, preparations)
@@ -256,7 +256,8 @@ def _which_noise(runs: Runs, cells: Sequence[Printed]) -> str:
     return f"""
 How high panel (b) and the conventional scheme of Figure 2 and Table 2 lie depends on the noise that
 the scheme is given, which the paper says in two ways ([errata
-9](errata.md#9-the-noise-of-the-conventional-scheme)). The tables have `sqrt(S) TAU` on the released
+9](../theory/errata.md#9-the-noise-of-the-conventional-scheme)). The tables have
+`sqrt(S) TAU` on the released
 row. In the search below the least mean distance from panel (b) on MNIST is {listed(found)}.
 """
 
@@ -277,7 +278,8 @@ How much noise that is: at `l = 4`, epsilon 10, Theorem 1 asks for a deviation o
 each of 784 pixels, a vector of norm {noise * 28:.1f} on a row of norm 1 or less. With the
 appendix's noise, `TAU / sqrt(S)`, it is {noise * 28 / 10**0.5:.1f}, and the middle rows of
 Algorithm 1's tables come near panel (a). On a central mixture that noise would be short by a factor
-`sqrt(S)` ([errata 1](errata.md#1-the-noise-split)); Algorithm 1's average has `S` times less
+`sqrt(S)` ([errata 1](../theory/errata.md#1-the-noise-split)); Algorithm 1's average has
+`S` times less
 sensitivity and draws a record `S` times as often, and what holds for it is [further
 down](#the-true-epsilon-of-the-published-settings).
 """
@@ -328,7 +330,7 @@ that have both are within {NEAR:.0f} points.{note}
 
 {table(head, lines)}
 {_fixed_and_poisson(every)}The two record-by-record methods are [calibrated by
-us](method.md#baselines) to a whole record; the paper does not say how it did.
+us](../theory/method.md#baselines) to a whole record; the paper does not say how it did.
 
 """
 

@@ -67,7 +67,7 @@ def _head(runs: Runs) -> str:
 
 Written by `capemix-research reproduce report` from the files in [reproduction/](reproduction/): do
 not edit it. The paper's numbers are in
-[capemix_research/experiments/golden](../research/capemix_research/experiments/golden), a line a
+[capemix_research/experiments/golden](../../research/capemix_research/experiments/golden), a line a
 cell. Accuracies are in percent, on the test images; *a ± b* is a mean over seeds and their
 standard deviation, a number alone is one seed, and a dash is not there. *Difference* is ours less
 the paper's, in points, bold beyond {NEAR:.0f}.
@@ -140,9 +140,11 @@ silent: `T = 60000` rows, the last incomplete batch of 128 left to another epoch
 `c = 1` after z-scores by each site's own mean and deviation, classes dealt out evenly over sites,
 test images normalised by the pooled training images and clipped alike. With noise: labels noised
 and decoded as the paper says, Theorem 1 with `B(2 ceil(j/2))` ([errata
-12](errata.md#12-the-second-factor-under-the-root)), its `TAU` on the released row for CAPE and
+12](../theory/errata.md#12-the-second-factor-under-the-root)), its `TAU` on the
+released row for CAPE and
 `sqrt(S) TAU` for the conventional scheme ([errata
-9](errata.md#9-the-noise-of-the-conventional-scheme)). The randomness is torch's, on public data:
+9](../theory/errata.md#9-the-noise-of-the-conventional-scheme)). The randomness is
+torch's, on public data:
 nothing here is a release.
 
 """

@@ -346,7 +346,7 @@ def mint_paper(
         arithmetic=arithmetic,
         status=status,
         epsilon_pld=None,
-        assumptions=("Theorem 1 as published: see docs/errata.md for what it leaves out",),
+        assumptions=("Theorem 1 as published: see docs/theory/errata.md for what it leaves out",),
         seal=SEAL,
     )
 

@@ -349,7 +349,7 @@ def lattice_sum_epsilon(site_sigma: float, summands: int, coordinates: int) -> f
     τ = 10 Σ_{k=1}^{n-1} e^{-2π²σ²k/(k+1)} for n summands of deviation σ >= 1/2 lattice units
     (Kairouz, Liu, Steinke 2021). The sum's probabilities are within a factor e^{±τ/2} of those of
     one discrete Gaussian, so ε grows by τ and δ by the factor e^{τ/2}, for every coordinate
-    (docs/proofs/lattice.md); `mint.sound_epsilon` does both.
+    (docs/theory/proofs/lattice.md); `mint.sound_epsilon` does both.
     """
     if summands < 2:
         return 0.0

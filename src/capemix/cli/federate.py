@@ -148,7 +148,8 @@ def init(
     for path in written:
         print(path)
     print(
-        "Next: the members' roster.json and your coordinator.key go there; see docs/federation.md."
+        "Next: the members' roster.json and your coordinator.key go there; "
+        "see docs/guide/federation.md."
     )
 
 

@@ -7,7 +7,7 @@ is a record without a value. Quotes that are not as RFC 4180 has them are refuse
 escapes them otherwise would make many records of one.
 
 What is refused here is the file as a whole: one that cannot be opened, unpacked, or held in memory,
-or whose header or array names are not usable. docs/reading.md lists it.
+or whose header or array names are not usable. docs/guide/reading.md lists it.
 """
 
 from __future__ import annotations

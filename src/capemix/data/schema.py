@@ -49,7 +49,7 @@ _LARGEST: Final = sys.float_info.max
 
 WIDE: Final = 3.0
 """A range above 0 is wide if its high end is so many times its low end, or more; chosen on training
-rows that were held out, see docs/method.md."""
+rows that were held out, see docs/research/tables.md."""
 
 
 class Column(ABC):

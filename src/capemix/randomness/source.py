@@ -4,7 +4,7 @@ A source is a tree of keys: ``child`` and ``stream`` derive a fresh key from a l
 HMAC-SHA-256, and a label can be taken once only, so no AES key is ever used for two purposes.
 
 Keys are held in bytearrays and overwritten when they have served (`erase`). What Python does not
-allow is in docs/security.md.
+allow is in docs/guide/privacy-officer.md.
 
 A fork copies every key, and both processes would draw the same noise: the difference of two
 releases would have none. So a source or stream works only in the process that made it (`Process`).

@@ -1,6 +1,6 @@
-"""Draw docs/figures/method.png: one mixture on its way through the protocol, with real values.
+"""Draw method.png beside this file: one mixture on its way through the protocol.
 
-    .venv/bin/python docs/figures/method.py
+    .venv/bin/python docs/theory/figures/method.py
 
 Four sites hold the digits; the noise comes from a test seed, since this picture is not a release.
 """
