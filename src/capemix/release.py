@@ -10,7 +10,7 @@ import tempfile
 from dataclasses import asdict, dataclass, replace
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -26,15 +26,41 @@ from capemix.data.soft_labels import (
 )
 from capemix.errors import InputError
 from capemix.guarantee import Guarantee
-from capemix.plan import MomentsPlan, Plan, RecordPlan
+from capemix.plan import BudgetLine, Plan
 from capemix.prepare.rows import denormalise_rows
-from capemix.prepare.steps import SiteZScore
+from capemix.prepare.steps import SiteZScore, Step
 from capemix.private import Json, public_text
 from capemix.redraw import redrawn_rows
 from capemix.synthesizers.told import more_than_noise
 
 FORMAT: Final = "capemix-release/1"
 _VERSIONED: Final = ("capemix", "numpy", "scipy", "cryptography", "dp-accounting", "pyarrow")
+
+
+class ReleasedPlan(Protocol):
+    """What a release says of the plan behind it, in its manifest and on the terminal. A plan that
+    is made elsewhere needs no more than this."""
+
+    @property
+    def classes(self) -> tuple[str | int, ...]: ...
+
+    @property
+    def noise(self) -> float | None:
+        """In the plan's own units."""
+
+    @property
+    def noise_multiplier(self) -> float | None:
+        """The noise over what one record can add."""
+
+    @property
+    def steps(self) -> tuple[Step, ...]:
+        """Everything that is done to rows before the noise, and how it is covered."""
+
+    def budget(self) -> tuple[BudgetLine, ...]:
+        """Every look at the rows, in order."""
+
+    def as_json(self) -> dict[str, Any]:
+        """Everything that was asked: declared values only."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -49,7 +75,7 @@ class Release:
 
     features: npt.NDArray[np.floating[Any]]
     labels: npt.NDArray[np.int64]
-    plan: Plan | RecordPlan | MomentsPlan
+    plan: ReleasedPlan
     guarantee: Guarantee
     feature_names: tuple[str, ...]
     label_name: str

@@ -1,7 +1,6 @@
 """What is asked, frozen: `Plan`, and how plans are made: `make_plan`, `plan_from_json`; and
-`RecordPlan`, `make_record_plan`, where every record is released by itself; and `MomentsPlan`,
-`make_moments_plan`, `moments_from_json`, of rounds of moments. What a federation can be asked for:
-`asked_from_json`, and the schema that it codes rows by: `table_of`."""
+`MomentsPlan`, `make_moments_plan`, `moments_from_json`, of rounds of moments. What a federation can
+be asked for: `asked_from_json`, and the schema that it codes rows by: `table_of`."""
 
 from __future__ import annotations
 
@@ -17,7 +16,6 @@ from capemix.plan.plan import (
     NoiseLaw,
     Plan,
 )
-from capemix.plan.recordwise import Projection, RecordPlan, make_record_plan
 from capemix.synthesizers.names import SynthesizerName
 
 Asked = Plan | MomentsPlan
@@ -44,12 +42,9 @@ __all__ = [
     "MomentsPlan",
     "NoiseLaw",
     "Plan",
-    "Projection",
-    "RecordPlan",
     "asked_from_json",
     "make_moments_plan",
     "make_plan",
-    "make_record_plan",
     "moments_from_json",
     "plan_from_json",
     "table_of",

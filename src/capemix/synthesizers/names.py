@@ -12,8 +12,6 @@ class SynthesizerName(StrEnum):
     MOMENTS = "moments"  # Gaussians for each class, from private sums
     MOMENTS_TEACHER = "moments+teacher"  # images, and labels by a head trained by private sums
     DP_MIX = "dp-mix"  # Lee, Kim, Lee, Suh, Ramchandran 2019
-    RANDOM_PROJECTION = "random-projection"  # DPPro: Xu, Ren, Zhang, Qin, Ren 2017
-    LOCAL_PERTURBATION = "local-perturbation"  # Agrawal, Srikant 2000
 
     @classmethod
     def named(cls, name: str) -> SynthesizerName:
@@ -28,8 +26,3 @@ class SynthesizerName(StrEnum):
     def of_moments(self) -> bool:
         """Whether it asks for sums of moments, one after the other."""
         return self in (SynthesizerName.MOMENTS, SynthesizerName.MOMENTS_TEACHER)
-
-    @property
-    def recordwise(self) -> bool:
-        """Whether every record is released by itself, instead of in mixtures."""
-        return self in (SynthesizerName.RANDOM_PROJECTION, SynthesizerName.LOCAL_PERTURBATION)

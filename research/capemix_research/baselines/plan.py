@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
+from enum import StrEnum
 from typing import Any
 
 from capemix.accounting import mint
@@ -34,7 +35,22 @@ from capemix.plan.plan import (
 from capemix.prepare.rows import LATTICE_STEP, Preparation
 from capemix.prepare.steps import Coverage, PublicMap, Step, normalise_as_json
 from capemix.queries import Relation
-from capemix.synthesizers.names import SynthesizerName
+
+
+class RecordMethod(StrEnum):
+    """The ways to release every record by itself, as options and manifests spell them."""
+
+    RANDOM_PROJECTION = "random-projection"  # DPPro: Xu, Ren, Zhang, Qin, Ren 2017
+    LOCAL_PERTURBATION = "local-perturbation"  # Agrawal, Srikant 2000
+
+    @classmethod
+    def named(cls, name: str) -> RecordMethod:
+        try:
+            return cls(name)
+        except ValueError:
+            raise InputError(
+                "--method", "is unknown", value=name, fix=f"use one of {', '.join(cls)}"
+            ) from None
 
 
 @dataclass(frozen=True)
@@ -105,10 +121,10 @@ class RecordPlan:
     # -- the path: preparation, noise on the row, randomised response on the label -------------
 
     @property
-    def synthesizer(self) -> SynthesizerName:
+    def method(self) -> RecordMethod:
         if self.projection is not None:
-            return SynthesizerName.RANDOM_PROJECTION
-        return SynthesizerName.LOCAL_PERTURBATION
+            return RecordMethod.RANDOM_PROJECTION
+        return RecordMethod.LOCAL_PERTURBATION
 
     @property
     def preparation(self) -> Preparation:
@@ -231,7 +247,7 @@ class RecordPlan:
         projection = self.projection
         label_epsilon = self.label_epsilon
         return {
-            "synthesizer": str(self.synthesizer),
+            "synthesizer": str(self.method),
             "classes": list(self.classes),
             "width": self.width,
             "clip": self.clip,
@@ -252,7 +268,7 @@ class RecordPlan:
 
 
 def make_record_plan(
-    synthesizer: SynthesizerName | str,
+    method: RecordMethod | str,
     *,
     width: int,
     classes: tuple[str | int, ...],
@@ -261,32 +277,17 @@ def make_record_plan(
     normalise: PublicMap | None = None,
     projection: int | None = None,
     label_share: float = 0.5,
-    relation: Relation | str = Relation.REPLACE_ONE,
-    **meaningless: object,
 ) -> RecordPlan:
     """A plan by name. A random projection has a quarter as many directions as there are features,
-    unless ``projection`` says otherwise. What else can be asked of mixtures is refused by name."""
-    projected = synthesizer == SynthesizerName.RANDOM_PROJECTION
-    for name, value in meaningless.items():
-        raise InputError(
-            f"--{name.replace('_', '-')}",
-            f"has no meaning for {synthesizer}",
-            value=value,
-            fix="leave it out",
-        )
-    if relation != Relation.REPLACE_ONE:
-        raise InputError(
-            "--relation",
-            f"must be replace-one for {synthesizer}: as many rows come out as there are records",
-            value=relation,
-            fix="leave it out",
-        )
+    unless ``projection`` says otherwise."""
+    kind = RecordMethod.named(method)
+    projected = kind is RecordMethod.RANDOM_PROJECTION
     if projection is not None and not projected:
         raise InputError(
             "--projection",
-            f"has no meaning for {synthesizer}",
+            f"has no meaning for {kind}",
             value=projection,
-            fix="leave it out, or use --synthesizer random-projection",
+            fix="leave it out, or use --method random-projection",
         )
     directions = max(1, width // 4) if projection is None else projection
     return RecordPlan(
