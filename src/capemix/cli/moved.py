@@ -12,8 +12,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 _ANYTHING: Final = {"ignore_unknown_options": True, "allow_extra_args": True}
-
-
 _METHODS: Final = ("random-projection", "local-perturbation")
 
 
