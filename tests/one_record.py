@@ -30,6 +30,7 @@ import pytest
 from capemix.sums.share import Prepared
 from capemix.statistics.moments import SummedRows
 from capemix.synthesizers.names import SynthesizerName
+from capemix_research.baselines import RecordMethod
 
 Record = dict[str, Any]
 
@@ -294,9 +295,14 @@ LISTED = ("--classes", "0,1")
 class Setting:
     """A method with what is declared for it. ``rows``: numbers, table (with a schema) or images."""
 
-    synthesizer: SynthesizerName
+    synthesizer: SynthesizerName | RecordMethod
     options: tuple[str, ...]
     rows: str = "numbers"
+
+    @property
+    def recordwise(self) -> bool:
+        """Whether every record is released by itself, so that their number is public."""
+        return isinstance(self.synthesizer, RecordMethod)
 
     @property
     def columns(self) -> tuple[str, ...]:
@@ -311,7 +317,7 @@ class Setting:
 
 SITES = ("--scheme", "cape", "--partition", "place", "--site-names", "north,south,east")
 
-SETTINGS: dict[SynthesizerName, tuple[Setting, ...]] = {
+SETTINGS: dict[SynthesizerName | RecordMethod, tuple[Setting, ...]] = {
     SynthesizerName.MIXING: (
         Setting(SynthesizerName.MIXING, (*MIXED, *LISTED)),
         Setting(SynthesizerName.MIXING, MIXED),
@@ -334,12 +340,10 @@ SETTINGS: dict[SynthesizerName, tuple[Setting, ...]] = {
         Setting(SynthesizerName.DP_MIX, (*MIXED, *LISTED)),
         Setting(SynthesizerName.DP_MIX, MIXED),
     ),
-    SynthesizerName.RANDOM_PROJECTION: (
-        Setting(SynthesizerName.RANDOM_PROJECTION, (*LISTED, *RANGE, "--projection", "1")),
+    RecordMethod.RANDOM_PROJECTION: (
+        Setting(RecordMethod.RANDOM_PROJECTION, (*LISTED, *RANGE, "--projection", "1")),
     ),
-    SynthesizerName.LOCAL_PERTURBATION: (
-        Setting(SynthesizerName.LOCAL_PERTURBATION, (*LISTED, *RANGE)),
-    ),
+    RecordMethod.LOCAL_PERTURBATION: (Setting(RecordMethod.LOCAL_PERTURBATION, (*LISTED, *RANGE)),),
 }
 
 
@@ -363,8 +367,8 @@ class Seen:
 def watched(first: Seen | None) -> Iterator[Seen]:
     """Note what leaves; with a ``first`` run, its noisy values take the place of this one's."""
     from capemix import agent, looks, pipeline
-    from capemix.baselines import recordwise
     from capemix.engines import local
+    from capemix_research.baselines import recordwise
 
     seen = Seen()
 

@@ -130,8 +130,6 @@ def test_what_cannot_find_classes_wants_them_declared() -> None:
     X, y = blobs(300)
     with pytest.raises(InputError, match="must be declared where their sizes are"):
         Synthesizer(class_sizes=(100, 100, 100), mixture=4).fit(X, y)
-    with pytest.raises(InputError, match="must be declared for local-perturbation"):
-        Synthesizer(method="local-perturbation").fit(X, y)
     rows = UnlistedRows.of(cells_of_arrays(X, y), "label")
     with pytest.raises(InputError, match="must be declared for --law gaussian"):
         release_of(rows, epsilon=5.0, source=SystemSource(), law="gaussian")

@@ -28,32 +28,44 @@ from capemix.accounting.gaussian import (
 )
 from capemix.accounting.theorem1 import Theorem1
 from capemix.api import release_of
-from capemix.baselines import Baseline, noise_of
-from capemix.baselines.projection import back, project, public_matrix
-from capemix.baselines.recordwise import (
-    answered_labels,
-    noised_rows,
-    random_order,
-    release_records,
-)
 from capemix.cli import options
-from capemix.data import LabeledRows
+from capemix.data import LabeledRows, Table, UnlistedRows
+from capemix.data.arrays import cells_of_arrays
+from capemix.data.schema import Category, Number
 from capemix.errors import EpsilonError
 from capemix.evaluate import train_and_test
 from capemix.guarantee import Status
+from capemix.ledger import Ledger, Limit
 from capemix.sums.share import prepare_site
-from capemix.plan import Plan, Projection, RecordPlan, make_record_plan, plan_from_json
+from capemix.plan import Plan, plan_from_json
 from capemix.queries import Relation
 from capemix.randomness.source import SeededSource, Source
 from capemix.randomness.tables import response_shift
 from capemix.synthesizers.mixing import Pool
 from capemix.synthesizers.names import SynthesizerName
+from capemix_research.baselines import (
+    Baseline,
+    Projection,
+    RecordMethod,
+    RecordPlan,
+    baseline_of,
+    make_record_plan,
+    noise_of,
+)
+from capemix_research.baselines.projection import back, project, public_matrix
+from capemix_research.baselines.recordwise import (
+    answered_labels,
+    noised_rows,
+    random_order,
+    release_records,
+)
+from capemix_research.cli.baseline import MethodName
 from conftest import Capemix
 
 ACCEPT = 1e-6
 REJECT = 1e-12
 DELTA = 1e-5
-RECORDWISE = ("random-projection", "local-perturbation")
+RECORDWISE = tuple(RecordMethod)
 
 
 def some_rows(count: int = 300, width: int = 6, classes: int = 3) -> LabeledRows:
@@ -436,23 +448,20 @@ def accuracy(name: str, epsilon: float, seed: int = 1, **asked: Any) -> float:
     digits = open_data("digits")
     assert digits.test is not None
     assert digits.info is not None
+    asked |= {"epsilon": epsilon, "source": SeededSource(seed), "clip": 4.0}
+    asked["normalise"] = PublicMap.of_range(0, 16)
     if name == "dp-mix":
         asked |= {"samples": 1400, "class_sizes": digits.info.class_sizes}
-    release = release_of(
-        digits.train,
-        epsilon=epsilon,
-        source=SeededSource(seed),
-        synthesizer=name,
-        clip=4.0,
-        normalise=PublicMap.of_range(0, 16),
-        **asked,
-    )
+        release = release_of(digits.train, synthesizer=name, **asked)
+    else:
+        release = baseline_of(name, digits.train, **asked)
     rows = LabeledRows(
         features=release.features.astype(np.float64),
         labels=release.labels,
         classes=digits.train.classes,
         feature_names=digits.train.feature_names,
     )
+    assert isinstance(release.plan, Plan | RecordPlan)
     score = train_and_test(rows, digits.test, release.plan.preparation, prepared=True)
     return score.declared_public().accuracy
 
@@ -474,15 +483,20 @@ def test_records_one_by_one_are_worth_little_at_small_budgets(name: str) -> None
 
 def test_the_command_lines_names_are_the_synthesizers() -> None:
     assert get_args(options.SynthesizerName) == tuple(SynthesizerName)
-    assert {kind for kind in SynthesizerName if kind.recordwise} == set(RECORDWISE)
+    assert get_args(MethodName) == tuple(RecordMethod)
+    assert not {*SynthesizerName} & {*RecordMethod}
 
 
 @pytest.mark.parametrize("name", ["dp-mix", *RECORDWISE])
 def test_every_baseline_makes_a_release_that_can_be_evaluated(
-    capemix: Capemix, tmp_path: Path, name: str
+    capemix: Capemix, research: Capemix, tmp_path: Path, name: str
 ) -> None:
     out = tmp_path / "release"
-    ran = capemix("synth", "--synthesizer", name, "--epsilon", 5, "--out", out, "--json")
+    asked = ("--epsilon", 5, "--out", out, "--json")
+    if name == "dp-mix":
+        ran = capemix("synth", "--synthesizer", name, *asked)
+    else:
+        ran = research("baseline", "--method", name, *asked)
     assert ran.code == 0, ran.err
     assert ran.json["status"] == "guarantee"
     assert ran.json["epsilon"] == pytest.approx(5, rel=1e-3)
@@ -502,17 +516,15 @@ def test_every_baseline_makes_a_release_that_can_be_evaluated(
 
 
 @pytest.mark.parametrize("name", RECORDWISE)
-def test_a_screen_for_people(capemix: Capemix, tmp_path: Path, name: str) -> None:
-    ran = capemix("synth", "--synthesizer", name, "--epsilon", 5, "--out", tmp_path / "r")
+def test_a_screen_for_people(research: Capemix, tmp_path: Path, name: str) -> None:
+    ran = research("baseline", "--method", name, "--epsilon", 5, "--out", tmp_path / "r")
     for word in ("analytic Gaussian", "replace-one", "randomised response", "row of norm 4"):
         assert word in " ".join(ran.out.split())
 
 
-@pytest.mark.parametrize("name", ["dp-mix", *RECORDWISE])
-def test_account_and_calibrate_know_the_baselines(capemix: Capemix, name: str) -> None:
-    words: list[object] = ["--synthesizer", name, "--classes", 10, "--clip", 2, "--json"]
-    if name == "dp-mix":
-        words += ["--records", 60_000, "--samples", 2000, "--mixture", 64]
+def test_account_and_calibrate_know_dp_mix(capemix: Capemix) -> None:
+    words: list[object] = ["--synthesizer", "dp-mix", "--classes", 10, "--clip", 2, "--json"]
+    words += ["--records", 60_000, "--samples", 2000, "--mixture", 64]
     first = capemix("calibrate", "--epsilon", 3, *words).json
     again = capemix("account", "--noise", first["noise"], *words).json
     assert first["epsilon"] == pytest.approx(3, rel=1e-3)
@@ -522,59 +534,164 @@ def test_account_and_calibrate_know_the_baselines(capemix: Capemix, name: str) -
 @pytest.mark.parametrize(
     ("words", "says"),
     [
-        (["--mixture", 4], "--mixture has no meaning"),
-        (["--samples", 4], "--samples has no meaning"),
-        (["--scheme", "cape", "--sites", 3], "--scheme has no meaning"),
-        (["--accountant", "paper"], "--accountant has no meaning"),
-        (["--selection", "poisson"], "--selection has no meaning"),
-        (["--class-sizes", 140], "--class-sizes has no meaning"),
-        (["--no-label-noise"], "--label-noise has no meaning"),
-        (["--law", "rounded"], "--law has no meaning"),
-        (["--relation", "add-or-remove-one"], "must be replace-one"),
         (["--projection", 4], "--projection has no meaning"),
-        (["--normalise", "site-zscore"], "public map"),
+        (["--partition", "iid"], "--partition has no meaning"),
         (["--clip", 0], "--clip must be"),
         (["--delta", 2], "--delta must be"),
+        (["--epsilon", -1], "--epsilon must be"),
+        (["--epsilon", 1000], "--epsilon is more than"),
+        (["--public-range", "some"], "--public-range must be"),
+        (["--method", "random-projection", "--projection", 65], "64 features"),
+        (["--lineage", "people", "--no-ledger"], "contradicts --lineage"),
+        (["--lineage", "people", "--test-seed", 1], "no budget can pay"),
     ],
 )
-def test_what_has_no_meaning_is_refused_in_one_sentence(
-    capemix: Capemix, tmp_path: Path, words: list[object], says: str
+def test_what_cannot_be_used_is_refused_in_one_sentence(
+    research: Capemix, tmp_path: Path, words: list[object], says: str
 ) -> None:
     out = tmp_path / "r"
-    name = "local-perturbation"
-    ran = capemix("synth", "--synthesizer", name, "--epsilon", 5, "--out", out, *words)
+    method = ("--method", "local-perturbation", "--epsilon", 5)
+    ran = research("baseline", *method, "--out", out, *words)
     assert ran.code == 2
     assert says in ran.err
     assert ran.err.count("\n") == 1
     assert not out.exists()
 
 
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["--mixture", 4],
+        ["--samples", 4],
+        ["--scheme", "cape"],
+        ["--accountant", "paper"],
+        ["--selection", "poisson"],
+        ["--class-sizes", 140],
+        ["--no-label-noise"],
+        ["--law", "rounded"],
+        ["--relation", "add-or-remove-one"],
+        ["--normalise", "site-zscore"],
+    ],
+    ids=lambda words: words[0],
+)
+def test_what_mixtures_alone_have_is_no_option(
+    research: Capemix, tmp_path: Path, words: list[object]
+) -> None:
+    out = tmp_path / "r"
+    method = ("--method", "local-perturbation", "--epsilon", 5)
+    ran = research("baseline", *method, "--out", out, *words)
+    assert ran.code == 2
+    assert "No such option" in ran.err
+    assert str(words[0]) in ran.err
+    assert not out.exists()
+
+
+@pytest.mark.parametrize("name", RECORDWISE)
+@pytest.mark.parametrize(
+    ("command", "more"),
+    [
+        ("synth", ("--epsilon", 5, "--mixture", 4)),
+        ("synth", ()),
+        ("calibrate", ("--epsilon", 5, "--classes", 10)),
+        ("account", ("--noise", 5, "--classes", 10)),
+    ],
+)
+def test_the_old_spelling_says_the_new_command(
+    capemix: Capemix, tmp_path: Path, command: str, more: tuple[object, ...], name: str
+) -> None:
+    words = (*more, "--out", tmp_path / "r") if command == "synth" else more
+    ran = capemix(command, *words, "--synthesizer", name)
+    assert (ran.code, ran.out) == (2, "")
+    assert f"is now `capemix-research baseline --method {name}`" in ran.err
+    assert ran.err.count("\n") == 1
+    assert not (tmp_path / "r").exists()
+
+
+@pytest.mark.parametrize("name", RECORDWISE)
+def test_the_product_does_not_know_them(name: str) -> None:
+    with pytest.raises(InputError, match="--synthesizer is unknown"):
+        release_of(some_rows(), epsilon=1.0, source=SeededSource(1), synthesizer=name)
+    with pytest.raises(InputError, match="--synthesizer is unknown"):
+        Synthesizer(method=name).fit(np.zeros((4, 2)), [0, 1, 0, 1])
+
+
+def write_rows(path: Path) -> Path:
+    rows = some_rows()
+    lines = [
+        f"{a:.3f},{b:.3f},{y}" for (a, b, *_), y in zip(rows.features, rows.labels, strict=True)
+    ]
+    path.write_text("\n".join(["a,b,y", *lines]) + "\n")
+    return path
+
+
+def test_a_file_of_ones_own_is_counted_or_not_by_name(research: Capemix, tmp_path: Path) -> None:
+    asked: list[object] = ["baseline", "--method", "local-perturbation", "--epsilon", 2]
+    asked += ["--data", write_rows(tmp_path / "t.csv"), "--label", "y"]
+    out = tmp_path / "r"
+    for more, says in (
+        ((), "--lineage is needed"),
+        (("--no-ledger",), "--classes must be declared for local-perturbation"),
+        (("--no-ledger", "--sites", 2), "--classes must be declared"),
+    ):
+        ran = research(*asked, *more, "--out", out)
+        assert ran.code == 2
+        assert says in ran.err
+        assert not out.exists()
+    listed = ("--classes", "0,1,2", "--json", "--out")
+    assert research(*asked, "--no-ledger", *listed, out).json["status"] == "guarantee"
+    ledger = Ledger.open(tmp_path / "ledger.db")
+    ledger.set_limit("people", Limit(3.0, 1e-5, Relation.REPLACE_ONE))
+    counted = ("--lineage", "people", "--ledger", ledger.path)
+    assert research(*asked, *counted, *listed, tmp_path / "first").code == 0
+    assert ledger.lineage("people").account().total.charges == 1
+    ran = research(*asked, *counted, *listed, tmp_path / "second")
+    assert ran.code == 2
+    assert not (tmp_path / "second").exists()
+
+
+def test_dealt_sites_release_every_record_at_the_same_guarantee(
+    research: Capemix, tmp_path: Path
+) -> None:
+    words = ("--sites", 3, "--partition", "dirichlet", "--epsilon", 5, "--json")
+    out = tmp_path / "r"
+    ran = research("baseline", "--method", "random-projection", *words, "--out", out)
+    assert ran.json["epsilon"] == pytest.approx(5, rel=1e-3)
+    manifest = json.loads((out / "manifest.json").read_text())
+    assert manifest["schema"]["rows"] == 1442
+    assert manifest["plan"]["projection"] == {"dimensions": 16, "seed": 0}
+
+
+def test_an_epsilon_that_cannot_be_delivered_is_refused_before_rows_are_read(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def never(*_args: Any) -> Any:
+        raise AssertionError("rows were read")
+
+    asked: dict[str, Any] = {"source": SeededSource(1)}
+    with monkeypatch.context() as patched:
+        patched.setattr("capemix_research.baselines.recordwise.every_record", never)
+        with pytest.raises(EpsilonError, match=r"--epsilon is more than.*\(got 1000\)") as said:
+            baseline_of("local-perturbation", some_rows(), epsilon=1000.0, **asked)
+    most = math.floor(10 * said.value.most) / 10
+    assert f"give at most {most:g}, or inf" in str(said.value)
+    release = baseline_of("local-perturbation", some_rows(), epsilon=most, **asked)
+    assert release.guarantee.epsilon == pytest.approx(most, rel=2e-3)
+
+
 def test_other_refusals(capemix: Capemix, tmp_path: Path) -> None:
     for words, says in (
-        (["synth", "--out", tmp_path / "r", "--projection", 4], "no meaning for mixing"),
+        (["synth", "--out", tmp_path / "r", "--projection", 4], "No such option"),
         (["synth", "--out", tmp_path / "r", "--synthesizer", "magic"], "magic"),
-        (["calibrate", "--classes", 10, "--projection", 4], "no meaning for mixing"),
         (["calibrate", "--classes", 10], "--records, --samples and --mixture"),
-        (
-            ["calibrate", "--classes", 10, "--synthesizer", "random-projection", "--samples", 4],
-            "--samples has no meaning",
-        ),
-        (
-            [
-                "calibrate",
-                "--classes",
-                2,
-                "--synthesizer",
-                "random-projection",
-                "--projection",
-                785,
-            ],
-            "784 features",
-        ),
     ):
         ran = capemix(*words, "--epsilon", 5)
         assert ran.code == 2
         assert says in ran.err
+    with pytest.raises(InputError, match="--method is unknown"):
+        a_record_plan("mixing")
+    coded = Table((Number("a", 0, 1),), Category("y", (0, 1))).no_rows()
+    with pytest.raises(InputError, match="must have no schema"):
+        baseline_of("local-perturbation", coded, epsilon=1.0)
     for wrong in ({"label_share": 1.0}, {"label_share": -0.1}, {"classes": ()}, {"clip": math.nan}):
         with pytest.raises(InputError):
             a_record_plan(**wrong)
@@ -601,20 +718,14 @@ def test_a_record_plan_has_no_place_for_a_noise_seed() -> None:
     assert seeded[0].guarantee.status is Status.SEEDED
 
 
-@pytest.mark.parametrize("name", ["dp-mix", *RECORDWISE])
-def test_a_synthesizer_by_method(name: str) -> None:
+def test_a_synthesizer_by_method() -> None:
     rows = some_rows()
-    made = Synthesizer(5.0, method=name, public_range=(-3, 3), classes=rows.classes)
+    made = Synthesizer(5.0, method="dp-mix", public_range=(-3, 3), classes=rows.classes)
     fitted = made.fit(rows.features, rows.labels)
     X, y = fitted.sample()
-    assert X.shape == (1000 if name == "dp-mix" else 300, 6)
+    assert X.shape == (1000, 6)
     assert set(y) <= {0, 1, 2}
     assert fitted.guarantee_.epsilon == pytest.approx(5.0, rel=1e-3)
-    if name in RECORDWISE:
-        with pytest.raises(InputError, match="mixture"):
-            made.set_params(mixture=4).fit(rows.features, rows.labels)
-        with pytest.raises(InputError, match="must be declared for"):
-            made.set_params(mixture=None, classes=None).fit(rows.features, rows.labels)
 
 
 @pytest.mark.parametrize("name", RECORDWISE)
@@ -623,8 +734,14 @@ def test_a_record_that_counts_for_nothing_is_released_as_one_all_the_same(name: 
     rows = some_rows()
     spoilt, labels = rows.features.astype(float), rows.labels.astype(object)
     spoilt[3, 2], labels[5], labels[7] = np.nan, "off the list", None
-    made = Synthesizer(5.0, method=name, public_range=(-3, 3), classes=rows.classes)
-    assert len(made.fit(spoilt, labels).release_) == len(rows)
+    unlisted = UnlistedRows.of(cells_of_arrays(spoilt, labels), "label")
+    asked: dict[str, Any] = {"normalise": PublicMap.of_range(-3, 3), "epsilon": 5.0}
+    released = baseline_of(name, unlisted.listed(rows.classes), **asked)
+    assert len(released) == len(rows)
+    assert set(released.labels) <= {0, 1, 2}
+    assert released.guarantee.epsilon == pytest.approx(5.0, rel=1e-3)
+    with pytest.raises(InputError, match=f"must be declared for {name}"):
+        baseline_of(name, unlisted, **asked)
 
 
 def test_released_records_are_in_no_order_of_the_file() -> None:

@@ -584,7 +584,7 @@ def test_every_command_explains_itself_and_has_json(capemix: Capemix) -> None:
 
 
 def test_every_command_of_the_laboratory_explains_itself_and_has_json(research: Capemix) -> None:
-    for name in (("reproduce",), ("sweep",), ("frontier",), ("federate", "measure")):
+    for name in (("reproduce",), ("sweep",), ("frontier",), ("baseline",), ("federate", "measure")):
         ran = research(*name, "--help")
         assert ran.code == 0
         assert "--json" in ran.out

@@ -13,6 +13,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from contextlib import closing
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -32,10 +33,11 @@ from capemix.data import LabeledRows
 from capemix.errors import BudgetError, InputError
 from capemix.ledger import Account, Head, Ledger, Limit, Way, default_path
 from capemix.ledger.filter import kappa, repetitions
-from capemix.plan import Plan, make_plan, make_record_plan
+from capemix.plan import Plan, make_plan
 from capemix.queries import Relation
 from capemix.randomness.source import SeededSource, SystemSource
 from capemix.release import read_release
+from capemix_research.baselines import make_record_plan, release_records
 from conftest import Capemix
 
 KILLS = int(os.environ.get("CAPEMIX_KILLS", "20"))
@@ -500,9 +502,17 @@ def test_paid_class_sizes_are_part_of_the_charge(ledger: Ledger) -> None:
 def test_records_released_one_by_one_are_charged(ledger: Ledger) -> None:
     plan = make_record_plan("local-perturbation", width=2, classes=("no", "yes")).calibrate(2.0)
     with pytest.raises(InputError, match="one by one"):
-        synthesize(plan, some_rows(), ledger=ledger, lineage="people")
+        release_records(plan, [some_rows()], ledger=ledger, lineage="people")
     ledger.set_limit("people", Limit(5.0, 1e-5, Relation.REPLACE_ONE))
-    synthesize(plan, some_rows(), ledger=ledger, lineage="people")
+    release_records(plan, [some_rows()], ledger=ledger, lineage="people")
+    assert charges(ledger) == 1
+    read = replace(some_rows(), read_from_rows=("the class list",))
+    with pytest.raises(InputError, match="cannot pay: the class list was read from the rows"):
+        release_records(plan, [read], ledger=ledger, lineage="people")
+    with pytest.raises(InputError, match="not private"):
+        release_records(
+            plan, [some_rows()], source=SeededSource(1), ledger=ledger, lineage="people"
+        )
     assert charges(ledger) == 1
 
 

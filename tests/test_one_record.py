@@ -24,7 +24,7 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta, timezone
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -75,8 +75,10 @@ from capemix.protocol.policy import Policy
 from capemix.protocol.roster import Member, Roster
 from capemix.queries import Relation
 from capemix.randomness.source import SeededSource, SystemSource
+from capemix.release import Release
 from capemix.synthesizers.names import SynthesizerName
 from capemix.synthesizers.tables import map_of
+from capemix_research.baselines import RecordMethod, baseline_of
 from conftest import Capemix
 from one_record import (
     COLUMNS,
@@ -113,15 +115,20 @@ def test_every_reader_is_held_to_the_property() -> None:
 
 
 def test_every_method_is_held_to_the_property() -> None:
-    assert set(SETTINGS) == set(SynthesizerName)
+    assert set(SETTINGS) == {*SynthesizerName, *RecordMethod}
     assert all(setting.synthesizer is name for name in SETTINGS for setting in SETTINGS[name])
 
 
 # -- one curator, by the command line --------------------------------------------------------------
 
 
-def synth(capemix: Capemix, folder: Path, suffix: str, setting: Setting, odd: Odd | None) -> Any:
-    """`capemix synth` on a file with the odd record, watched."""
+class Programs(NamedTuple):
+    capemix: Capemix
+    research: Capemix
+
+
+def synth(programs: Programs, folder: Path, suffix: str, setting: Setting, odd: Odd | None) -> Any:
+    """`capemix synth`, or `capemix-research baseline`, on a file with the odd record."""
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir()
     rows = records() if odd is None else odd.among(records())
@@ -136,9 +143,14 @@ def synth(capemix: Capemix, folder: Path, suffix: str, setting: Setting, odd: Od
     out = folder / "out"
 
     def run() -> list[Any]:
-        ran = capemix(
-            "synth", "--data", data, "--label", "y", "--out", out,
-            "--synthesizer", str(setting.synthesizer), *options,
+        program, *method = (
+            (programs.research, "baseline", "--method")
+            if setting.recordwise
+            else (programs.capemix, "synth", "--synthesizer")
+        )
+        ran = program(
+            *method, str(setting.synthesizer), "--data", data, "--label", "y", "--out", out,
+            *options,
         )  # fmt: skip
         return [ran.code, ran.out, ran.err, folder_bytes(out) if out.exists() else None]
 
@@ -146,21 +158,21 @@ def synth(capemix: Capemix, folder: Path, suffix: str, setting: Setting, odd: Od
 
 
 class Curator:
-    """Runs of `capemix synth`, the one without the odd record made once for each setting."""
+    """Releases of a file, the one without the odd record made once for each setting."""
 
-    def __init__(self, capemix: Capemix, folder: Path) -> None:
-        self._capemix, self._folder = capemix, folder
+    def __init__(self, programs: Programs, folder: Path) -> None:
+        self._programs, self._folder = programs, folder
 
     def run(self, suffix: str, setting: Setting, odd: Odd | None, first: Seen | None) -> Seen:
         with watched(first) as seen:
-            seen.said += synth(self._capemix, self._folder / "run", suffix, setting, odd)()
+            seen.said += synth(self._programs, self._folder / "run", suffix, setting, odd)()
         return seen
 
     def without(self, suffix: str, setting: Setting) -> Seen:
         """Where the number of records is public, an ordinary one stands in the odd one's place."""
         key = suffix, str(setting)
         if key not in _WITHOUT:
-            instead = ORDINARY if setting.synthesizer.recordwise else None
+            instead = ORDINARY if setting.recordwise else None
             _WITHOUT[key] = self.run(suffix, setting, instead, None)
             assert _WITHOUT[key].said[0] == 0, _WITHOUT[key].said[2]
         return _WITHOUT[key]
@@ -174,9 +186,11 @@ _WITHOUT: dict[tuple[str, str], Seen] = {}
 
 
 @pytest.fixture
-def curator(capemix: Capemix, tmp_path_factory: pytest.TempPathFactory) -> Curator:
+def curator(
+    capemix: Capemix, research: Capemix, tmp_path_factory: pytest.TempPathFactory
+) -> Curator:
     # One place for all runs: its name shows in what they say.
-    return Curator(capemix, tmp_path_factory.getbasetemp())
+    return Curator(Programs(capemix, research), tmp_path_factory.getbasetemp())
 
 
 LISTED = SETTINGS[SynthesizerName.MIXING][0]
@@ -263,11 +277,19 @@ def fitted(
     rows: list[Any] = records() if odd is None else odd.among(records())
     with watched(first) as seen, warnings.catch_warnings():
         warnings.simplefilter("error")
-        made = Synthesizer(32.0, test_seed=7, **asked)
-        made.fit(*shape(rows))
+        if asked.get("method") in set(RecordMethod):
+            release = one_by_one(*shape(rows), **asked)
+        else:
+            release = Synthesizer(32.0, test_seed=7, **asked).fit(*shape(rows)).release_
         shutil.rmtree(folder, ignore_errors=True)
-        seen.said += [folder_bytes(made.release_.save(folder)), made.classes_.tolist()]
+        seen.said += [folder_bytes(release.save(folder)), list(release.plan.classes)]
     return seen
+
+
+def one_by_one(X: Any, y: Any, *, method: str, classes: Any, **asked: Any) -> Release:
+    cells = cells_of_arrays(X, y)
+    rows = UnlistedRows.of(cells, cells.label).listed(tuple(classes))
+    return baseline_of(method, rows, epsilon=32.0, source=SeededSource(7), **asked)
 
 
 MIXING = {"mixture": 4, "samples": 20}
@@ -293,7 +315,7 @@ FITTED: dict[str, tuple[dict[str, Callable[[list[Any]], Any]], dict[str, Any]]] 
 def test_every_method_of_rows_in_memory_is_held_to_the_property() -> None:
     """A teacher is for images, which arrays of rows by columns are not."""
     methods = {asked.get("method", "mixing") for _, asked in FITTED.values()}
-    assert methods == set(SynthesizerName) - {SynthesizerName.MOMENTS_TEACHER}
+    assert methods == {*SynthesizerName, *RecordMethod} - {SynthesizerName.MOMENTS_TEACHER}
 
 
 @pytest.mark.parametrize("way", FITTED)

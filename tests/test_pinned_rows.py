@@ -22,6 +22,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from capemix.cli import main
+from capemix_research.cli import main as laboratory
 
 GOLDEN = Path(__file__).parent / "golden" / "rows.json"
 
@@ -35,7 +36,12 @@ COMMANDS: dict[str, tuple[str, ...]] = {
     "mixing, every site for itself": (*SYNTH, *MIXED, "--scheme", "conventional", "--sites", "4"),
     "mixing, as published": (*SYNTH, *MIXED, *SITES, "--form", "algorithm1"),
     "dp-mix": (*SYNTH, *MIXED, "--synthesizer", "dp-mix"),
-    "records one by one": (*SYNTH, "--synthesizer", "local-perturbation", "--epsilon", "5"),
+}  # fmt: skip
+LABORATORY: dict[str, tuple[str, ...]] = {
+    "records one by one": (
+        "baseline", "--method", "local-perturbation", "--data", "digits", "--no-ledger", "--json",
+        "--test-seed", "7", "--epsilon", "5",
+    ),
 }  # fmt: skip
 
 
@@ -89,13 +95,18 @@ def test_a_seeded_release_has_the_rows_that_were_pinned(
     assert released(capemix, COMMANDS[name], tmp_path / "out") == pinned()[name]
 
 
+@pytest.mark.parametrize("name", LABORATORY)
+def test_so_has_one_of_the_laboratory(name: str, research: Any, tmp_path: Path) -> None:
+    assert released(research, LABORATORY[name], tmp_path / "out") == pinned()[name]
+
+
 def test_so_has_one_by_messages(tmp_path: Path) -> None:
     found = in_process(tmp_path / "out")
     assert found == {name: pinned()[name] for name in found}
 
 
 def test_every_pinned_release_is_made() -> None:
-    assert set(pinned()) == {*COMMANDS, "mixing, by messages"}
+    assert set(pinned()) == {*COMMANDS, *LABORATORY, "mixing, by messages"}
 
 
 def test_a_row_that_moves_is_found(tmp_path: Path) -> None:
@@ -113,15 +124,15 @@ if __name__ == "__main__":
     with tempfile.TemporaryDirectory() as place:
 
         def run(*words: object) -> None:
-            sys.argv = ["capemix", *map(str, words)]
+            sys.argv = ["", *map(str, words)]
             with pytest.raises(SystemExit) as stopped:
-                main()
+                laboratory() if words[0] == "baseline" else main()
             if stopped.value.code:
                 raise RuntimeError(words)
 
         rows = {
             name: released(run, words, Path(place) / str(at))
-            for at, (name, words) in enumerate(COMMANDS.items())
+            for at, (name, words) in enumerate((COMMANDS | LABORATORY).items())
         }
         rows |= in_process(Path(place) / "messages")
     GOLDEN.write_text(json.dumps(rows, indent=1) + "\n")

@@ -12,7 +12,6 @@ from typing import Any, Final, Self
 import numpy as np
 import numpy.typing as npt
 
-from capemix.baselines import release_records
 from capemix.data.arrays import cells_of_arrays, cells_of_columns
 from capemix.data.rows import LabeledRows, UnlistedRows, check_classes, read_from_rows_of
 from capemix.data.schema import Table
@@ -23,7 +22,7 @@ from capemix.kernels.memory import require_memory
 from capemix.ledger import Ledger, Lineage
 from capemix.looks import plan_looks
 from capemix.moments import check_room, release_moments
-from capemix.plan import Accountant, NoiseLaw, Plan, RecordPlan, make_plan, make_record_plan
+from capemix.plan import Accountant, NoiseLaw, Plan, make_plan
 from capemix.plan.images import Images
 from capemix.plan.moments import make_moments_plan
 from capemix.plan.tuning import tuned_mixture
@@ -49,7 +48,7 @@ LedgerPlace = Ledger | str | os.PathLike[str] | None
 
 
 def synthesize(
-    plan: Plan | RecordPlan,
+    plan: Plan,
     rows: LabeledRows | Sequence[LabeledRows],
     *,
     source: Source | None = None,
@@ -65,15 +64,12 @@ def synthesize(
     """
     sites = [rows] if isinstance(rows, LabeledRows) else list(rows)
     budget = budget_of(ledger, lineage, source)
-    read = read_from_rows_of(sites) if isinstance(plan, RecordPlan) else read_from_rows(plan, sites)
-    check_countable(budget, read)
+    check_countable(budget, read_from_rows(plan, sites))
 
     def charge() -> None:
         if budget is not None:
             budget.charge("release", plan.cost(budget.relation))
 
-    if isinstance(plan, RecordPlan):
-        return release_records(plan, sites, source=source, progress=progress, before=charge)
     if plan.federation.scheme is Scheme.CENTRAL and len(sites) > 1:
         raise InputError(
             "rows", "must be one table for the central scheme", value=len(sites), fix="pool them"
@@ -114,14 +110,12 @@ class Synthesizer:
 
     What is declared is public: ``classes`` (rows of other classes count for nothing), their sizes,
     the range of the features. What is not declared is measured and paid for out of the budget: the
-    classes that enough records have, their sizes, ranges, means, scales and the clip norm. Where
-    records are released one by one, classes must be declared and rows are taken as they stand.
-    ``method`` is mixing (DP-CDA), or one of the baselines dp-mix, random-projection and
-    local-perturbation; by default ``mixture`` is 16, ``samples`` 1000 and the relation
-    add-or-remove-one, where the method has them. ``schema`` declares the columns and the classes of
-    a table with categories (for moments). With a ``lineage`` every fit is charged to it before it
-    draws; without, nothing is counted. After a fit ``release_.warnings`` say what could not be told
-    from noise.
+    classes that enough records have, their sizes, ranges, means, scales and the clip norm.
+    ``method`` is mixing (DP-CDA), moments or dp-mix; by default ``mixture`` is 16, ``samples`` 1000
+    and the relation add-or-remove-one, where the method has them. ``schema`` declares the columns
+    and the classes of a table with categories (for moments). With a ``lineage`` every fit is
+    charged to it before it draws; without, nothing is counted. After a fit ``release_.warnings``
+    say what could not be told from noise.
 
     Each cell is read by itself. A record with a cell that is no number where one must be, or with a
     label off the list, counts for nothing.
@@ -140,7 +134,6 @@ class Synthesizer:
         classes: Sequence[str | int] | None = None,
         class_sizes: Sequence[int] | None = None,
         relation: str | None = None,
-        projection: int | None = None,
         schema: Table | None = None,
         test_seed: int | None = None,
         ledger: LedgerPlace = None,
@@ -156,7 +149,6 @@ class Synthesizer:
         self.classes = classes
         self.class_sizes = class_sizes
         self.relation = relation
-        self.projection = projection
         self.schema = schema
         self.test_seed = test_seed
         self.ledger = ledger
@@ -184,7 +176,6 @@ class Synthesizer:
             delta=self.delta,
             **self._map(rows.width),
             class_sizes=tuple(self.class_sizes) if self.class_sizes is not None else None,
-            projection=self.projection,
             source=source,
             ledger=self.ledger,
             lineage=self.lineage,
@@ -211,8 +202,6 @@ class Synthesizer:
             if clip is None and not SynthesizerName.named(self.method).of_moments:
                 clip = 0.5 * math.sqrt(width)
             return {"normalise": PublicMap.of_range(*self.public_range), "clip": clip}
-        if SynthesizerName.named(self.method).recordwise:
-            return {"normalise": None, "clip": 1.0 if self.clip is None else self.clip}
         return {"normalise": PAID, "clip": self.clip}
 
     def sample(self, n: int | None = None) -> tuple[Any, npt.NDArray[Any]]:
@@ -241,7 +230,6 @@ def release_of(
     class_sizes: tuple[int, ...] | None = None,
     source: Source,
     synthesizer: SynthesizerName | str = SynthesizerName.MIXING,
-    projection: int | None = None,
     tune: bool = False,
     progress: Callable[[int], None] | None = None,
     delta: float = 1e-5,
@@ -254,9 +242,8 @@ def release_of(
     and scale, and the clip norm.
 
     ``tune`` chooses the number of mixtures and their size by what the noise will be, where rows are
-    drawn anew (``redraw``). ``asked`` goes to `make_plan`, or to `make_record_plan` where records
-    are released one by one. ``ledger`` and ``lineage`` are as for `synthesize`; looks are charged
-    too.
+    drawn anew (``redraw``). ``asked`` goes to `make_plan`. ``ledger`` and ``lineage`` are as for
+    `synthesize`; looks are charged too.
     """
     budget = budget_of(ledger, lineage, source)
     counted: dict[str, Any] = {}
@@ -264,7 +251,13 @@ def release_of(
         budget.account()  # declared, and readable
         counted = {"ledger": budget.ledger, "lineage": budget.name}
     kind = SynthesizerName.named(synthesizer)
-    _check_meant(kind, projection, tune)
+    if tune and kind.of_moments:
+        raise InputError(
+            "--tune",
+            f"has no meaning for {kind}",
+            value="auto",
+            fix="leave it out, or use --synthesizer mixing",
+        )
     free = math.isinf(epsilon) or asked.get("accountant") == Accountant.PAPER
     unlisted = None
     if isinstance(rows, UnlistedRows):
@@ -272,7 +265,7 @@ def release_of(
             rows = rows.as_they_come()
         else:
             unlisted, rows = rows, rows.listed(_STAND_IN)
-            _check_unlisted(kind, class_sizes, asked)
+            _check_unlisted(class_sizes, asked)
     sites = [rows] if isinstance(rows, LabeledRows) else list(rows)
     check_countable(budget, read_from_rows_of(sites))
     first = sites[0]
@@ -282,20 +275,6 @@ def release_of(
             "needs a synthesizer that restores categories",
             value=kind,
             fix="use --synthesizer moments",
-        )
-    if kind.recordwise:
-        if class_sizes is not None:
-            asked["class_sizes"] = class_sizes
-        alone = make_record_plan(
-            kind,
-            width=first.width,
-            classes=first.classes,
-            delta=delta,
-            projection=projection,
-            **asked,
-        )
-        return synthesize(
-            alone.calibrate(epsilon), sites, source=source, progress=progress, **counted
         )
     if kind.of_moments:
         return _release_of_moments(
@@ -547,24 +526,6 @@ def _declared_map(sites: Sequence[LabeledRows], normalise: Any) -> ColumnMap:
     return declared
 
 
-def _check_meant(kind: SynthesizerName, projection: int | None, tune: bool) -> None:
-    """Refuse what would be left unused."""
-    if projection is not None and not kind.recordwise:
-        raise InputError(
-            "--projection",
-            f"has no meaning for {kind}",
-            value=projection,
-            fix="leave it out, or use --synthesizer random-projection",
-        )
-    if tune and (kind.recordwise or kind.of_moments):
-        raise InputError(
-            "--tune",
-            f"has no meaning for {kind}",
-            value="auto",
-            fix="leave it out, or use --synthesizer mixing",
-        )
-
-
 @contextmanager
 def _part_of(epsilon: float, part: float) -> Iterator[None]:
     """What cannot be delivered of a part of the budget, said of the whole that was asked for."""
@@ -574,14 +535,10 @@ def _part_of(epsilon: float, part: float) -> Iterator[None]:
         raise EpsilonError(epsilon, error.most / part) from None
 
 
-def _check_unlisted(
-    kind: SynthesizerName, class_sizes: tuple[int, ...] | None, asked: dict[str, Any]
-) -> None:
+def _check_unlisted(class_sizes: tuple[int, ...] | None, asked: dict[str, Any]) -> None:
     """Whether classes can be found, by what was asked alone."""
     problem = None
-    if kind.recordwise:
-        problem = f"must be declared for {kind}, which releases every record's own"
-    elif class_sizes is not None:
+    if class_sizes is not None:
         problem = "must be declared where their sizes are"
     elif asked.get("law") == NoiseLaw.GAUSSIAN:
         problem = "must be declared for --law gaussian: a list is found on the lattice"

@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 import shutil
 import tempfile
 from dataclasses import asdict, dataclass, replace
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
-from capemix import documents
 from capemix.data.rows import LabeledRows
 from capemix.data.schema import Category, Table
 from capemix.data.soft_labels import (
@@ -26,15 +26,41 @@ from capemix.data.soft_labels import (
 )
 from capemix.errors import InputError
 from capemix.guarantee import Guarantee
-from capemix.plan import MomentsPlan, Plan, RecordPlan
+from capemix.plan import BudgetLine, Plan
 from capemix.sums.rows import denormalise_rows
-from capemix.sums.steps import SiteZScore
+from capemix.sums.steps import SiteZScore, Step
 from capemix.private import Json, public_text
 from capemix.redraw import redrawn_rows
 from capemix.synthesizers.told import more_than_noise
 
 FORMAT: Final = "capemix-release/1"
 _VERSIONED: Final = ("capemix", "numpy", "scipy", "cryptography", "dp-accounting", "pyarrow")
+
+
+class ReleasedPlan(Protocol):
+    """What a release says of the plan behind it, in its manifest and on the terminal. A plan that
+    is made elsewhere needs no more than this."""
+
+    @property
+    def classes(self) -> tuple[str | int, ...]: ...
+
+    @property
+    def noise(self) -> float | None:
+        """In the plan's own units."""
+
+    @property
+    def noise_multiplier(self) -> float | None:
+        """The noise over what one record can add."""
+
+    @property
+    def steps(self) -> tuple[Step, ...]:
+        """Everything that is done to rows before the noise, and how it is covered."""
+
+    def budget(self) -> tuple[BudgetLine, ...]:
+        """Every look at the rows, in order."""
+
+    def as_json(self) -> dict[str, Any]:
+        """Everything that was asked: declared values only."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -49,7 +75,7 @@ class Release:
 
     features: npt.NDArray[np.floating[Any]]
     labels: npt.NDArray[np.int64]
-    plan: Plan | RecordPlan | MomentsPlan
+    plan: ReleasedPlan
     guarantee: Guarantee
     feature_names: tuple[str, ...]
     label_name: str
@@ -133,7 +159,7 @@ class Release:
             }
         return {
             "format": FORMAT,
-            "guarantee": documents.as_json(self.guarantee),
+            "guarantee": self.guarantee.as_json(),
             "plan": self.plan.as_json(),
             "budget": [asdict(line) for line in self.plan.budget()],
             "schema": schema,
@@ -252,7 +278,7 @@ def read_release(folder: str | os.PathLike[str]) -> SavedRelease:
 
     path = Path(folder)
     try:
-        manifest = documents.load(path / "manifest.json", name="manifest")
+        manifest = json.loads((path / "manifest.json").read_text())
         digests, label = manifest["sha256"], manifest["schema"]["label"]
         shape = manifest["schema"]["image_shape"]
         soft = manifest["schema"].get("soft_labels")
@@ -264,7 +290,7 @@ def read_release(folder: str | os.PathLike[str]) -> SavedRelease:
             raise TypeError("schema")
         if not all(type(name) in (str, int) for name in classes):
             raise TypeError("classes")
-    except (ValueError, KeyError, TypeError) as error:
+    except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
         raise InputError(
             "release", "has no readable manifest.json", value=folder, fix="name a release folder"
         ) from error
@@ -286,7 +312,7 @@ def read_release(folder: str | os.PathLike[str]) -> SavedRelease:
     rows = (
         _rows(table, label, classes, tuple(shape) if shape else None)
         if declared is None
-        else open_data(table, table=documents.from_json(Table, declared, name="schema")).train
+        else open_data(table, table=Table.from_json(declared)).train
     )
     if soft_columns is None:
         return SavedRelease(rows, manifest)

@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from capemix_research.cli.audit import audit
+from capemix_research.cli.baseline import baseline
 from capemix_research.cli.frontier import frontier
 from capemix_research.cli.measure import measure
 from capemix_research.cli.reproduce import reproduce
@@ -26,6 +27,7 @@ app.command()(reproduce)
 app.command()(sweep)
 app.command()(frontier)
 app.command()(audit)
+app.command()(baseline)
 federate.command()(measure)
 federate.command()(splits)
 app.add_typer(federate, name="federate")

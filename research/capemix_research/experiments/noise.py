@@ -108,6 +108,6 @@ def _sound(setting: Setting) -> float:
 
 
 def _record_noise(setting: Setting) -> float:
-    from capemix.baselines import noise_of
+    from capemix_research.baselines import noise_of
 
     return noise_of(setting.method, epsilon=setting.epsilon, delta=DELTA, clip=setting.clip).row

@@ -138,7 +138,7 @@ def _class_by_class(
 def _record_by_record(
     setting: Setting, noise: float, prepared: Tensor, labels: Tensor, generator: torch.Generator
 ) -> tuple[Tensor, Tensor]:
-    """As `capemix.baselines.recordwise`: half of epsilon for the row, half for the label.
+    """As `capemix_research.baselines.recordwise`: half of epsilon for the row, half for the label.
 
     Every record is released, or a random ``samples`` of them where a setting asks for fewer.
     """

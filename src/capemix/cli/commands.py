@@ -21,8 +21,7 @@ if TYPE_CHECKING:
     from capemix.data import LabeledRows, Loaded
     from capemix.data.soft_labels import SoftLabels
     from capemix.evaluate import Classifier
-    from capemix.guarantee import Guarantee
-    from capemix.plan import MomentsPlan, Plan, RecordPlan
+    from capemix.plan import Plan
     from capemix.release import SavedRelease
 
 app = typer.Typer(
@@ -58,7 +57,7 @@ def _version(
 @app.command()
 @opt.with_options(opt.declared_plan)
 def calibrate(
-    plan: Plan | RecordPlan,
+    plan: Plan,
     epsilon: Annotated[float, typer.Option(help="The budget; inf for none.")],
     json: opt.Json = False,
 ) -> None:
@@ -73,7 +72,7 @@ def calibrate(
 @app.command()
 @opt.with_options(opt.declared_plan)
 def account(
-    plan: Plan | RecordPlan,
+    plan: Plan,
     noise: Annotated[float, typer.Option(help="TAU: deviation of the noise on a released row.")],
     json: opt.Json = False,
 ) -> None:
@@ -96,7 +95,7 @@ def synth(
 ) -> None:
     """Rows in, a release with its guarantee out."""
     from capemix.api import release_of
-    from capemix.cli.show import print_json, print_release, row_progress, spinner
+    from capemix.cli.show import account_of, print_json, print_release, row_progress, spinner
     from capemix.randomness.source import SeededSource, SystemSource
     from capemix.release import check_output
 
@@ -110,8 +109,7 @@ def synth(
     parts = method.parts(table, opened)
     seed = table.test_seed
     sites = len(parts) if isinstance(parts, list) else 1
-    rows = len(opened.whole) if method.recordwise else mixing.samples * sites
-    with row_progress(rows, quiet=json) as progress:
+    with row_progress(mixing.samples * sites, quiet=json) as progress:
         release = release_of(
             parts,
             epsilon=epsilon,
@@ -124,7 +122,7 @@ def synth(
         folder = release.save(out)
     if json:
         said = {"warnings": list(release.warnings), "out": str(folder)}
-        print_json({**_account_of(release.plan, release.guarantee), **said})
+        print_json({**account_of(release.plan, release.guarantee), **said})
     else:
         print_release(release, folder)
 
@@ -342,53 +340,10 @@ def _load(data: str, label: str | None, released: LabeledRows) -> Loaded:
     return open_data(data, label, classes=released.classes)
 
 
-def _account_of(plan: Plan | RecordPlan | MomentsPlan, guarantee: Guarantee) -> dict[str, Any]:
-    """What `calibrate`, `account` and `synth` print."""
-    from capemix import documents
-    from capemix.plan import MomentsPlan, Plan, RecordPlan
+def _show_account(plan: Plan, *, as_json: bool) -> None:
+    from capemix.cli.show import account_of, print_facts, print_json
 
-    found: dict[str, Any] = {
-        "epsilon": guarantee.epsilon,
-        "delta": guarantee.delta,
-        "noise": plan.noise,
-        "noise_multiplier": plan.noise_multiplier,
-        "relation": str(guarantee.relation),
-        "accountant": guarantee.accountant,
-        "status": str(guarantee.status),
-        "arithmetic": guarantee.arithmetic,
-    }
-    if isinstance(plan, RecordPlan):
-        return found | {
-            "synthesizer": str(plan.synthesizer),
-            "label_kept": plan.label_kept,
-            "view": guarantee.view,
-            "views": documents.as_json(guarantee.views),
-        }
-    if isinstance(plan, MomentsPlan):
-        found["synthesizer"] = str(plan.synthesizer)
-    found["scheme"] = str(plan.federation.scheme)
-    if guarantee.accountant == "sound":
-        found["epsilon_pld"] = guarantee.epsilon_pld
-    if plan.federation.scheme != "central":
-        found |= {
-            "sites": guarantee.adversary.sites,
-            "colluding": guarantee.adversary.colluding,
-            "dropouts": guarantee.adversary.dropouts,
-            "honest": guarantee.adversary.honest,
-        }
-        if isinstance(plan, Plan):
-            found["site_noise"] = plan.site_noise
-    if plan.federation.scheme == "cape":
-        found["price"] = guarantee.adversary.price
-    found["view"] = guarantee.view
-    found["views"] = documents.as_json(guarantee.views)
-    return found
-
-
-def _show_account(plan: Plan | RecordPlan, *, as_json: bool) -> None:
-    from capemix.cli.show import print_facts, print_json
-
-    found = _account_of(plan, plan.guarantee())
+    found = account_of(plan, plan.guarantee())
     if as_json:
         print_json(found)
     else:

@@ -1,21 +1,35 @@
-"""Commands that were here once: each says in one sentence what it is called now."""
+"""Commands and methods that were here once: each says in one sentence what it is called now."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
+
+import typer
 
 from capemix.errors import CapemixError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    import typer
-
 _ANYTHING: Final = {"ignore_unknown_options": True, "allow_extra_args": True}
+_METHODS: Final = ("random-projection", "local-perturbation")
 
 
 class MovedError(CapemixError):
-    """A command of the laboratory, which is a package of its own."""
+    """A command or a method of the laboratory, which is a package of its own."""
+
+
+def one_of(names: tuple[str, ...]) -> dict[str, Any]:
+    """Of a `typer.Option`: a synthesizer that is here; one of the laboratory says where it is."""
+
+    def parse(name: str) -> str:
+        if name in _METHODS:
+            raise _moved(f"--synthesizer {name}", f"capemix-research baseline --method {name}")
+        if name not in names:
+            raise typer.BadParameter(f"{name!r} is not one of {', '.join(names)}.")
+        return name
+
+    return {"parser": parse, "metavar": f"[{'|'.join(names)}]"}
 
 
 def add_moved(group: typer.Typer, *names: str, before: str = "") -> None:
@@ -35,7 +49,11 @@ def _says(command: str) -> Callable[[], None]:
 
 def moved(command: str) -> MovedError:
     """What is said of a command, given with its words, that the laboratory has now."""
+    return _moved(f"capemix {command}", f"capemix-research {command}")
+
+
+def _moved(old: str, new: str) -> MovedError:
     return MovedError(
-        f"`capemix {command}` is now `capemix-research {command}`, which comes with the package"
-        " capemix-research (the folder research of the source tree)."
+        f"`{old}` is now `{new}`, which comes with the package capemix-research (the folder"
+        " research of the source tree)."
     )

@@ -10,17 +10,18 @@ import inspect
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, cast, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, cast, get_args, get_type_hints
 
 import typer
 
+from capemix.cli.moved import one_of
 from capemix.errors import InputError
 
 if TYPE_CHECKING:
     from capemix.data import Cells, DatasetInfo, LabeledRows, UnlistedRows
     from capemix.data import Table as Columns
     from capemix.evaluate import Classifier
-    from capemix.plan import Plan, RecordPlan
+    from capemix.plan import Plan
     from capemix.sums.steps import Normalise, PublicMap
 
 SchemeName = Literal["central", "conventional", "cape"]
@@ -32,14 +33,7 @@ SelectionName = Literal["poisson", "fixed-size"]
 RelationName = Literal["add-or-remove-one", "replace-one"]
 LawName = Literal["discrete", "rounded", "gaussian"]
 NormaliseName = Literal["public", "site-zscore"]
-SynthesizerName = Literal[
-    "mixing",
-    "moments",
-    "moments+teacher",
-    "dp-mix",
-    "random-projection",
-    "local-perturbation",
-]
+SynthesizerName = Literal["mixing", "moments", "moments+teacher", "dp-mix"]
 EngineName = Literal["deployment", "simulation"]
 FederatedName = Literal["mixing", "moments", "moments+teacher"]
 ModelName = Literal["logreg", "forest", "cnn"]
@@ -59,9 +53,9 @@ Samples = Annotated[
 Synthesizer = Annotated[
     SynthesizerName,
     typer.Option(
+        **one_of(get_args(SynthesizerName)),
         help="Mixing by class (DP-CDA); moments (a Gaussian for each class, for tables; of images, "
-        "several); moments+teacher (images with soft labels); or a baseline that they are compared "
-        "with."
+        "several); moments+teacher (images with soft labels); or dp-mix, mixing over all classes.",
     ),
 ]
 Upright = Annotated[
@@ -70,13 +64,6 @@ Upright = Annotated[
         "--upright/--no-upright",
         help="Of moments of images: set each upright by its own slant, for handwriting "
         "[default: for mnist].",
-        show_default=False,
-    ),
-]
-Projection = Annotated[
-    int | None,
-    typer.Option(
-        help="K: directions of random-projection [default: a quarter of the features].",
         show_default=False,
     ),
 ]
@@ -449,7 +436,7 @@ def is_upright(said: bool | None, synthesizer: str, info: DatasetInfo | None) ->
 
 @dataclass(frozen=True, kw_only=True)
 class Method:
-    """Who adds noise, how it is counted, and what the baselines have of their own."""
+    """Who adds noise, how it is counted, and what the methods have of their own."""
 
     synthesizer: Synthesizer = "mixing"
     scheme: Annotated[SchemeName, typer.Option(help="Who adds noise.")] = "central"
@@ -471,7 +458,6 @@ class Method:
     label_noise: LabelNoise = None
     peers: Peers = None
     printed_theorem: Printed = False
-    projection: Projection = None
     upright: Upright = None
     tune: Annotated[
         Literal["auto"] | None,
@@ -481,10 +467,6 @@ class Method:
             show_default=False,
         ),
     ] = None
-
-    @property
-    def recordwise(self) -> bool:
-        return self.synthesizer in ("random-projection", "local-perturbation")
 
     @property
     def of_moments(self) -> bool:
@@ -530,14 +512,10 @@ class Method:
         )
         asked = mixing.asked(opened.whole.width, how) | {name: getattr(self, name) for name in own}
         unknown = opened.info is None and mixing.public_range is None and kind == "public"
-        if unknown and not self.recordwise:
+        if unknown:
             asked |= {"normalise": PAID, "clip": mixing.clip}
         sizes = table.sizes(opened)
-        if self.recordwise:  # the rest has no meaning there: what was given is refused by name
-            kept = ("delta", "clip", "normalise", *typed)
-            asked = {name: asked[name] for name in asked if name in kept}
-            sizes = None if table.class_sizes is None else sizes
-        if self.of_moments:  # as above
+        if self.of_moments:  # the rest has no meaning there: what was given is refused by name
             kept = ("delta", "normalise", "scheme", "colluding", "dropouts", "masks", "peers")
             asked = {name: asked[name] for name in asked if name in (*kept, "relation", *typed)}
         upright = is_upright(self.upright, self.synthesizer, opened.info)
@@ -546,7 +524,6 @@ class Method:
         return asked | {
             "class_sizes": sizes,
             "synthesizer": self.synthesizer,
-            "projection": self.projection,
             "tune": self._tuned(typed),
         }
 
@@ -647,7 +624,6 @@ class Counted:
 
 def declared_plan(
     *,
-    context: typer.Context,
     classes: Annotated[int, typer.Option(help="K: classes.")],
     records: Annotated[
         int | None, typer.Option(help="N: records, over balanced classes.", show_default=False)
@@ -660,7 +636,6 @@ def declared_plan(
         typer.Option(help="L: rows mixed into one synthetic row.", show_default=False),
     ] = None,
     synthesizer: Synthesizer = "mixing",
-    projection: Projection = None,
     delta: Delta = 1e-5,
     clip: Annotated[float, typer.Option(help="C: l2 norm to which rows are clipped.")] = 1.0,
     accountant: Accountant = "sound",
@@ -682,28 +657,17 @@ def declared_plan(
     peers: Peers = None,
     features: Annotated[int, typer.Option(help="Features per row.")] = 784,
     printed_theorem: Printed = False,
-) -> Plan | RecordPlan:
+) -> Plan:
     """A plan from declared values only; no rows are read."""
-    from capemix.plan import make_plan, make_record_plan
+    from capemix.plan import make_plan
     from capemix.synthesizers.mixing import spread
 
-    if synthesizer in ("random-projection", "local-perturbation"):
-        known = ("synthesizer", "records", "classes", "features", "epsilon", "noise", "json")
-        asked = {name: context.params[name] for name in given(context) if name not in known}
-        return make_record_plan(synthesizer, width=features, classes=tuple(range(classes)), **asked)
     if synthesizer in ("moments", "moments+teacher"):
         raise InputError(
             "--synthesizer",
             "has rounds of its own that are calibrated with the rows at hand",
             value=synthesizer,
             fix="use capemix synth",
-        )
-    if projection is not None:
-        raise InputError(
-            "--projection",
-            f"has no meaning for {synthesizer}",
-            value=projection,
-            fix="leave it out, or use --synthesizer random-projection",
         )
     if records is None or samples is None or mixture is None:
         raise InputError(
@@ -752,7 +716,7 @@ def with_options(*groups: Callable[..., Any]) -> Callable[[Callable[..., None]],
 
     def decorate(command: Callable[..., None]) -> Callable[..., None]:
         hints: dict[str, Any] = {}
-        plans = {"Plan": object, "RecordPlan": object}
+        plans = {"Plan": object}
         for source in (*groups, command):
             hints |= get_type_hints(source, localns=plans, include_extras=True)
 

@@ -16,10 +16,10 @@ from rich.table import Table
 from capemix.accounting.mint import CONFIRMED_DRAFT, NOT_DECLARED
 from capemix.evaluate import Comparison, Score
 from capemix.federation import Scheme
-from capemix.guarantee import Status
-from capemix.plan import Accountant, MomentsPlan, Plan, RecordPlan
+from capemix.guarantee import Guarantee, Status
+from capemix.plan import Accountant, MomentsPlan, Plan
 from capemix.private import PRIVATE
-from capemix.release import Release
+from capemix.release import Release, ReleasedPlan
 
 _MOST_SHOWN: Final = 20
 """Classes of a confusion matrix that still fits a screen."""
@@ -85,8 +85,47 @@ def print_ledger(lines: list[dict[str, Any]]) -> None:
     )
 
 
-def print_release(release: Release, folder: Path) -> None:
-    """The one-screen summary of a release."""
+def account_of(plan: ReleasedPlan, guarantee: Guarantee) -> dict[str, Any]:
+    """What `capemix calibrate`, `account` and `synth` print as JSON."""
+    found: dict[str, Any] = {
+        "epsilon": guarantee.epsilon,
+        "delta": guarantee.delta,
+        "noise": plan.noise,
+        "noise_multiplier": plan.noise_multiplier,
+        "relation": str(guarantee.relation),
+        "accountant": guarantee.accountant,
+        "status": str(guarantee.status),
+        "arithmetic": guarantee.arithmetic,
+    }
+    if isinstance(plan, (Plan, MomentsPlan)):
+        found |= _who_adds_noise(plan, guarantee)
+    return found | {"view": guarantee.view, "views": guarantee.as_json()["views"]}
+
+
+def _who_adds_noise(plan: Plan | MomentsPlan, guarantee: Guarantee) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    if isinstance(plan, MomentsPlan):
+        found["synthesizer"] = str(plan.synthesizer)
+    found["scheme"] = str(plan.federation.scheme)
+    if guarantee.accountant == "sound":
+        found["epsilon_pld"] = guarantee.epsilon_pld
+    if plan.federation.scheme != "central":
+        found |= {
+            "sites": guarantee.adversary.sites,
+            "colluding": guarantee.adversary.colluding,
+            "dropouts": guarantee.adversary.dropouts,
+            "honest": guarantee.adversary.honest,
+        }
+        if isinstance(plan, Plan):
+            found["site_noise"] = plan.site_noise
+    if plan.federation.scheme == "cape":
+        found["price"] = guarantee.adversary.price
+    return found
+
+
+def print_release(release: Release, folder: Path, noise_on: str = "") -> None:
+    """The one-screen summary of a release. ``noise_on`` says what the noise is on, where the plan
+    is none of capemix."""
     guarantee, plan = release.guarantee, release.plan
     adversary = guarantee.adversary
     epsilon = "infinite" if guarantee.epsilon is None else f"{guarantee.epsilon:.4g}"
@@ -108,7 +147,7 @@ def print_release(release: Release, folder: Path) -> None:
     counted = isinstance(plan, MomentsPlan) or (
         isinstance(plan, Plan) and plan.accountant is Accountant.SOUND
     )
-    if adversary.sites > 1 and counted and not isinstance(plan, RecordPlan):
+    if adversary.sites > 1 and counted and isinstance(plan, (Plan, MomentsPlan)):
         table.add_row(
             "against",
             f"the server with {adversary.colluding} of {adversary.sites} sites colluding,"
@@ -127,7 +166,7 @@ def print_release(release: Release, folder: Path) -> None:
     elif isinstance(plan, MomentsPlan):
         on = f"times what a record adds, over all rounds ({guarantee.arithmetic})"
     else:
-        on = f"on a row of norm {plan.preparation.clip:.3g} ({guarantee.arithmetic})"
+        on = f"{noise_on} ({guarantee.arithmetic})".lstrip()
     table.add_row("noise", f"{_number(plan.noise)} {on}")
     for step in plan.steps:
         table.add_row(step.name, f"{step.says} [{step.coverage}]", style=None)

@@ -6,17 +6,17 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
-from capemix.plan import make_plan, make_record_plan
+from capemix.plan import make_plan
 from capemix.synthesizers.mixing import spread
-from capemix.synthesizers.names import SynthesizerName
+from capemix_research.baselines.plan import RecordMethod, make_record_plan
 
 
 class Baseline(StrEnum):
     CENTRAL = "dp-cda"  # Saha, Tonoy, Imtiaz 2024: one curator
     CONVENTIONAL = "conventional"  # every site mixes and noises for itself
     DP_MIX = "dp-mix"
-    RANDOM_PROJECTION = "random-projection"
-    LOCAL_PERTURBATION = "local-perturbation"
+    RANDOM_PROJECTION = RecordMethod.RANDOM_PROJECTION
+    LOCAL_PERTURBATION = RecordMethod.LOCAL_PERTURBATION
 
 
 @dataclass(frozen=True)
@@ -56,7 +56,7 @@ def noise_of(
     kind = Baseline(baseline)
     if kind in (Baseline.RANDOM_PROJECTION, Baseline.LOCAL_PERTURBATION):
         plan = make_record_plan(
-            SynthesizerName(kind.value),
+            kind.value,
             width=width,
             classes=tuple(range(classes)),
             clip=clip,

@@ -15,18 +15,58 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from capemix.baselines.projection import back, project, public_matrix
-from capemix.data.rows import LabeledRows, read_from_rows_of
+from capemix.api import LedgerPlace, budget_of, check_countable
+from capemix.data.rows import LabeledRows, UnlistedRows, read_from_rows_of
 from capemix.errors import InputError
-from capemix.plan import RecordPlan
 from capemix.sums.rows import clip_rows, denormalise_rows, truncate_rows
 from capemix.randomness.source import SeededSource, Source, SystemSource
 from capemix.randomness.tables import response_shift, rounded_gaussian
 from capemix.release import Release
+from capemix_research.baselines.plan import RecordMethod, RecordPlan, make_record_plan
+from capemix_research.baselines.projection import back, project, public_matrix
 
 _BLOCK: Final = 4096  # records; part of the format, since streams are labelled by block
 
 Real = npt.NDArray[np.float64]
+
+
+def baseline_of(
+    method: RecordMethod | str,
+    rows: LabeledRows | UnlistedRows | Sequence[LabeledRows],
+    *,
+    epsilon: float,
+    source: Source | None = None,
+    progress: Callable[[int], None] | None = None,
+    ledger: LedgerPlace = None,
+    lineage: str | None = None,
+    **asked: Any,
+) -> Release:
+    """Plan, calibrate and release one curator's rows, or those of several sites. ``asked`` goes to
+    `make_record_plan`; ``ledger`` and ``lineage`` are as for `release_records`."""
+    kind = RecordMethod.named(method)
+    if isinstance(rows, UnlistedRows):
+        raise InputError(
+            "--classes",
+            f"must be declared for {kind}, which releases every record's own",
+            fix="list them: a,b,c",
+        )
+    sites = [rows] if isinstance(rows, LabeledRows) else list(rows)
+    first = sites[0]
+    if first.table is not None:
+        raise InputError(
+            "rows",
+            f"must have no schema for {kind}, which restores no categories",
+            fix="use capemix synth --synthesizer moments",
+        )
+    plan = make_record_plan(kind, width=first.width, classes=first.classes, **asked)
+    return release_records(
+        plan.calibrate(epsilon),
+        sites,
+        source=source,
+        progress=progress,
+        ledger=ledger,
+        lineage=lineage,
+    )
 
 
 def release_records(
@@ -35,10 +75,17 @@ def release_records(
     *,
     source: Source | None = None,
     progress: Callable[[int], None] | None = None,
-    before: Callable[[], None] | None = None,
+    ledger: LedgerPlace = None,
+    lineage: str | None = None,
 ) -> Release:
-    """The sites' noised records in random order: where a record stood says nothing. ``before`` is
-    called once the rows fit the plan."""
+    """The sites' noised records in random order: where a record stood says nothing.
+
+    With a ``lineage``, the release is charged to it once the rows fit the plan and before any noise
+    is drawn; ``ledger`` is a ledger or its file, the user's own by default. Without, nothing is
+    counted.
+    """
+    budget = budget_of(ledger, lineage, source)
+    check_countable(budget, read_from_rows_of(sites))
     source = SystemSource() if source is None else source
     if type(source) not in (SystemSource, SeededSource):
         raise TypeError("noise comes from a SystemSource, or a SeededSource in tests")
@@ -50,8 +97,8 @@ def release_records(
                 value=f"{rows.width} and {len(rows.classes)}",
                 fix="plan for these rows",
             )
-    if before is not None:
-        before()
+    if budget is not None:
+        budget.charge("release", plan.cost(budget.relation))
     features, labels = [], []
     for index, rows in enumerate(sites):
         own = source.child("site", index)
