@@ -6,17 +6,17 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from capemix.api import Synthesizer, release_of, synthesize
+    from capemix.api import Synthesizer, synthesize
     from capemix.data import LabeledRows, Table, open_data, partition
     from capemix.errors import CapemixError, InputError
+    from capemix.facts import Facts
     from capemix.guarantee import Guarantee
     from capemix.plan import Plan, make_plan
-    from capemix.sums.steps import PublicMap, SiteZScore
     from capemix.release import Release, read_release
+    from capemix.sums.steps import PublicMap, SiteZScore
 
 _HOME = {
     "Synthesizer": "api",
-    "release_of": "api",
     "synthesize": "api",
     "LabeledRows": "data",
     "Table": "data",
@@ -25,6 +25,7 @@ _HOME = {
     "CapemixError": "errors",
     "InputError": "errors",
     "Guarantee": "guarantee",
+    "Facts": "facts",
     "Plan": "plan",
     "make_plan": "plan",
     "PublicMap": "sums.steps",
@@ -35,6 +36,7 @@ _HOME = {
 
 __all__ = [
     "CapemixError",
+    "Facts",
     "Guarantee",
     "InputError",
     "LabeledRows",
@@ -48,7 +50,6 @@ __all__ = [
     "open_data",
     "partition",
     "read_release",
-    "release_of",
     "synthesize",
 ]
 

@@ -36,7 +36,6 @@ from capemix.data.cells import places, spelled
 from capemix.data.rows import LabeledRows, UnlistedRows
 from capemix.errors import BudgetError, CapemixError, InputError
 from capemix.ledger import Lineage
-from capemix.sums.share import SiteShare, SourceDraws, prepare_records, site_share
 from capemix.plan import Asked, Plan
 from capemix.protocol.agreement import public_bytes
 from capemix.protocol.chunks import MOST_CHUNK
@@ -47,6 +46,7 @@ from capemix.protocol.roster import Member, Roster
 from capemix.protocol.site import Site
 from capemix.protocol.wire import ProtocolError, canonical, parse
 from capemix.randomness.source import SeededSource, Source, SystemSource
+from capemix.sums.share import SiteShare, SourceDraws, prepare_records, site_share
 from capemix.zerosum.masks import SiteKeys
 
 _LOG: Final = logging.getLogger(__name__)

@@ -13,12 +13,12 @@ from typing import Any, Final
 
 import numpy as np
 
-from capemix.sums.reference import mixtures_by_loop
-from capemix.sums.share import Coordinator, SourceDraws, prepare_to_mix, site_share
 from capemix.plan import make_plan
-from capemix.sums.steps import PublicMap
 from capemix.randomness.simulation import simulation_generator
 from capemix.randomness.source import SystemSource
+from capemix.sums.reference import mixtures_by_loop
+from capemix.sums.share import Coordinator, SourceDraws, prepare_to_mix, site_share
+from capemix.sums.steps import PublicMap
 
 WIDTH: Final = 784
 CLASSES: Final = 10

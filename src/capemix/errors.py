@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from enum import StrEnum
+from typing import TypeVar
 
 
 def printable(text: str) -> str:
@@ -30,6 +32,18 @@ class InputError(CapemixError, ValueError):
         super().__init__(printable(f"{field} {problem}{got}; {fix}."))
 
 
+_Kind = TypeVar("_Kind", bound=StrEnum)
+
+
+def member(kind: type[_Kind], value: str, field: str) -> _Kind:
+    """One of the values that a field may have."""
+    try:
+        return kind(value)
+    except ValueError:
+        known = ", ".join(kind)
+        raise InputError(field, "is unknown", value=value, fix=f"use one of {known}") from None
+
+
 class EpsilonError(InputError):
     """An epsilon so large that nothing proves it: the noise for it would prove none at all, and
     noise that proves some keeps ``most`` or less. Less than was asked is not given in its place."""
@@ -37,7 +51,7 @@ class EpsilonError(InputError):
     def __init__(self, epsilon: float, most: float) -> None:
         self.most = most
         super().__init__(
-            "--epsilon",
+            "epsilon",
             "is more than can be delivered: what the samplers may be off by weighs e^epsilon"
             " in delta, so that beyond some epsilon nothing is proved",
             value=f"{epsilon:g}",

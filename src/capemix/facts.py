@@ -92,8 +92,9 @@ class Facts:
     ) -> Facts:
         """What is public of these rows: no row is looked at. Rows that are coded by a schema are
         mapped by the ranges that it declares."""
-        listed = isinstance(rows, LabeledRows)
-        table = rows.table if listed else None
+        classes, table = None, None
+        if isinstance(rows, LabeledRows):
+            classes, table = rows.classes, rows.table
         if table is not None:
             declared = map_of(table)
             if normalise not in (None, declared):
@@ -104,7 +105,7 @@ class Facts:
         return cls(
             features=rows.feature_names if table is None else table.names,
             label=rows.label_name,
-            classes=rows.classes if listed else None,
+            classes=classes,
             class_sizes=class_sizes,
             normalise=normalise,
             image_shape=rows.image_shape,

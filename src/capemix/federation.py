@@ -13,7 +13,7 @@ from capemix.accounting.joint_view import (
     graph_failure_probability,
     sparse_degree,
 )
-from capemix.errors import InputError
+from capemix.errors import InputError, member
 from capemix.guarantee import Adversary
 
 MOST_SITES: Final = 1000
@@ -252,23 +252,17 @@ def make_federation(
 ) -> Federation:
     """Who takes part, with the defaults that go with the scheme. ``published``: a published theorem
     stands in for sound accounting."""
-    for field, value, kind in (("scheme", scheme, Scheme), ("form", form, Form)):
-        if value not in list(kind):
-            known = ", ".join(kind)
-            raise InputError(field, "is unknown", value=value, fix=f"use one of {known}")
-    scheme, form = Scheme(scheme), Form(form)
-    if masks is not None and masks not in list(MaskKind):
-        raise InputError(
-            "masks", "is unknown", value=masks, fix=f"use one of {', '.join(MaskKind)}"
-        )
+    scheme, form = member(Scheme, scheme, "scheme"), member(Form, form, "form")
+    masks = None if masks is None else member(MaskKind, masks, "masks")
     cape = scheme is Scheme.CAPE
-    for field, value, has_meaning in (
+    said: tuple[tuple[str, object, bool], ...] = (
         ("form", form, cape or form is Form.JOINT),
         ("masks", masks, cape or masks in (None, MaskKind.RING)),
         ("peers", peers, cape or peers is None),
         ("colluding", colluding, scheme is not Scheme.CENTRAL or not colluding),
         ("dropouts", dropouts, scheme is not Scheme.CENTRAL or not dropouts),
-    ):
+    )
+    for field, value, has_meaning in said:
         if not has_meaning:
             raise InputError(
                 field,
@@ -292,7 +286,7 @@ def make_federation(
         sites=sites,
         colluding=colluding,
         dropouts=dropouts,
-        masks=MaskKind(masks),
+        masks=masks,
         site_noise=_site_noise(
             site_noise, averaged=averaged, algorithm1=algorithm1, published=published
         ),

@@ -10,15 +10,14 @@ import math
 from collections.abc import Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from enum import StrEnum
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 from capemix.accounting import mint
 from capemix.accounting.calibration import smallest_noise
 from capemix.accounting.compose import as_one
 from capemix.accounting.cost import Cost, sum_cost
-from capemix.errors import EpsilonError, InputError
+from capemix.errors import EpsilonError, InputError, member
 from capemix.facts import Facts
 from capemix.federation import CENTRAL, Federation, MaskKind, make_federation
 from capemix.guarantee import Guarantee
@@ -136,7 +135,17 @@ class Plan:
     @cached_property
     def names(self) -> tuple[str, ...]:
         """Of every sum, in the order in which they are asked for."""
-        return tuple(name for line in (*self.opening, *self.body) for name in line.names)
+        return tuple(name for line in self.outline for name in line.names)
+
+    @property
+    def outline(self) -> tuple[QueryShape, ...]:
+        """Every sum that may be asked for, in order."""
+        return (*self.opening, *self.body)
+
+    @property
+    def row_clip(self) -> float | None:
+        """The norm to which whole rows are clipped, if released rows were so."""
+        return self.method.row_clip(self)
 
     @property
     def drawn(self) -> bool:
@@ -316,7 +325,8 @@ class Plan:
                 arithmetic=ARITHMETIC[self.law],
                 seeded=seeded,
             )
-        table, drafted = self.facts.table, ()
+        table = self.facts.table
+        drafted: tuple[str, ...] = ()
         if table is not None:
             drafted = tuple(fact for fact in table.read_from_rows if fact not in read_from_rows)
         every = [self, *(replace(self, chosen=choice) for choice in self.method.choices(self))]
@@ -355,7 +365,7 @@ class Plan:
             *((mint.RING_ASSUMPTION,) if not one_process and ring and federation.sites > 1 else ()),
             *((mint.GRAPH_ASSUMPTION,) if federation.peers is not None else ()),
             *found,
-            *((mint.CONFIRMED_DRAFT,) if table and table.drafted and table.confirmed else ()),
+            *((mint.CONFIRMED_DRAFT,) if table is not None and table.is_confirmed else ()),
         )
 
     @property
@@ -392,10 +402,17 @@ class Plan:
 
     def budget(self) -> tuple[BudgetLine, ...]:
         """What each sum costs, in order."""
-        return tuple(self._budget_lines())
+        if self.method.claim(self) is None:
+            return tuple(self._budget_lines())
+        claimed = self.guarantee().epsilon
+        return tuple(
+            BudgetLine(line.name, line.reads, line.l2_norm_bound, 1.0, claimed, claimed)
+            for line in self.body
+        )
 
     def _budget_lines(self) -> Iterator[BudgetLine]:
-        before, spent = [], 0.0
+        before: list[tuple[mint.NoisedSum, int]] = []
+        spent = 0.0
         part = self._part if self.opening else 0.0
         for lines, noise, of, delta in (
             (self.opening, self.opening_multiplier, part, self.delta * part),
@@ -443,18 +460,6 @@ def _part_of(epsilon: float, part: float) -> Iterator[None]:
         yield
     except EpsilonError as error:
         raise EpsilonError(epsilon, error.most / part) from None
-
-
-_Kind = TypeVar("_Kind", bound=StrEnum)
-
-
-def member(kind: type[_Kind], value: str, field: str) -> _Kind:
-    """One of the values that a field may have."""
-    try:
-        return kind(value)
-    except ValueError:
-        known = ", ".join(kind)
-        raise InputError(field, "is unknown", value=value, fix=f"use one of {known}") from None
 
 
 def make_plan(

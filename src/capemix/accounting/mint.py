@@ -311,9 +311,9 @@ def mint_recordwise(
 
 @dataclass(frozen=True)
 class PublishedClaim:
-    """What a published theorem claims of a release. ``noise`` is the deviation on a released number,
-    ``theorem_noise`` what of it the theorem speaks of, ``multiplier`` the noise over what one record
-    adds."""
+    """What a published theorem claims of a release. ``noise`` is the deviation on a released
+    number, ``theorem_noise`` what of it the theorem speaks of, ``multiplier`` the noise over what
+    one record adds."""
 
     theorem: Theorem1
     noise: float

@@ -15,11 +15,11 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from capemix.sums.share import prepare_to_mix
 from capemix.plan import Plan
-from capemix.sums.rows import PreparedRows
-from capemix.sums.steps import SiteZScore
 from capemix.queries import Relation, Selection
+from capemix.sums.rows import PreparedRows
+from capemix.sums.share import prepare_to_mix
+from capemix.sums.steps import SiteZScore
 
 TOO_LONG: Final = 3.0
 _OUTLIER: Final = 1e6

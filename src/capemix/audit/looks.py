@@ -20,9 +20,9 @@ from capemix.audit.settings import View
 from capemix.data.rows import LabeledRows
 from capemix.federation import Federation, Scheme
 from capemix.looks import EXPONENTS, Looks, Seen, plan_looks
-from capemix.sums.share import prepare_to_mix
 from capemix.queries import Relation
 from capemix.randomness.source import Source
+from capemix.sums.share import prepare_to_mix
 
 Real = npt.NDArray[np.float64]
 

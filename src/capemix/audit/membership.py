@@ -18,10 +18,10 @@ from scipy import stats
 from capemix.audit.bounds import at_least, at_most
 from capemix.data.rows import LabeledRows
 from capemix.errors import InputError
-from capemix.sums.rows import Preparation
-from capemix.sums.steps import SiteZScore
 from capemix.private import Private
 from capemix.queries import Selection
+from capemix.sums.rows import Preparation
+from capemix.sums.steps import SiteZScore
 from capemix.synthesizers.mixing import Pool
 
 Real = npt.NDArray[np.float64]

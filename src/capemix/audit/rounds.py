@@ -25,13 +25,13 @@ from capemix.data.rows import LabeledRows, pixel_names
 from capemix.engines.local import sum_local
 from capemix.guarantee import Guarantee
 from capemix.moments import release_moments
-from capemix.sums.share import SourceDraws, prepare_records, site_share
 from capemix.plan import MomentsPlan, Plan
 from capemix.plan.images import Images
 from capemix.plan.moments import make_moments_plan
-from capemix.statistics.moments import sum_projected
-from capemix.sums.steps import PublicMap
 from capemix.randomness.source import SeededSource, Source
+from capemix.statistics.moments import sum_projected
+from capemix.sums.share import SourceDraws, prepare_records, site_share
+from capemix.sums.steps import PublicMap
 
 Real = npt.NDArray[np.float64]
 

@@ -16,11 +16,11 @@ import numpy.typing as npt
 
 from capemix.audit.canary import World, two_worlds
 from capemix.audit.settings import Lost, Setting, View
-from capemix.sums.blocks import blocks
 from capemix.federation import MaskKind
-from capemix.sums.share import Coordinator, SiteShare, SourceDraws, masks_of, site_share
 from capemix.queries import Selection
 from capemix.randomness.source import Source
+from capemix.sums.blocks import blocks
+from capemix.sums.share import Coordinator, SiteShare, SourceDraws, masks_of, site_share
 from capemix.zerosum.graph import PeerGraph
 from capemix.zerosum.masks import (
     GaussianMasks,

@@ -29,7 +29,8 @@ def listed_words(words: Words, query: SumQuery, failure: float, source: Source) 
     unit, deviation = query.lattice_norm_bound, query.site_deviation
     if unit is None:
         raise InputError(
-            "classes", "must be declared for Gaussian noise: a list is found on the lattice",
+            "classes",
+            "must be declared for Gaussian noise: a list is found on the lattice",
             fix="list them: a,b,c",
         )
     counted = zip(words.distinct, words.counts().tolist(), strict=True)

@@ -71,7 +71,7 @@ class InProcessEngine:
             read_from_rows=read_from_rows_of(self._sites),
         )
 
-    def list_classes(self, plan: Plan, query: SumQuery, failure: float) -> dict[str, float]:
+    def list_classes(self, *_asked: object) -> dict[str, float]:
         raise InputError("classes", "must be declared in a federation", fix="list them")
 
     def sum(self, plan: Plan, query: SumQuery) -> npt.NDArray[np.floating[Any]]:

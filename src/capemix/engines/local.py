@@ -62,9 +62,7 @@ class LocalEngine:
 
     def origin(self, plan: Plan) -> Origin:
         fixed = any(
-            group.selection is Selection.FIXED
-            for line in plan.body
-            for group in line.participation
+            group.selection is Selection.FIXED for line in plan.body for group in line.participation
         )
         dealt = (DEALING,) if fixed and any(rows.dealt for rows in self._sites) else ()
         return Origin(

@@ -16,9 +16,9 @@ from capemix.data.rows import LabeledRows
 from capemix.data.soft_labels import SoftLabels
 from capemix.errors import InputError
 from capemix.evaluate.classifiers import Classifier, Progress
+from capemix.private import Private
 from capemix.sums.rows import Preparation
 from capemix.sums.steps import SiteZScore, normalise_from_json
-from capemix.private import Private
 
 
 @dataclass(frozen=True)

@@ -42,6 +42,8 @@ class Method(ABC):
     """A way from noisy sums to rows. A subclass is a frozen dataclass: its fields are its config,
     from which the command line makes options; ``kind``, whose type is a `Literal`, is its name."""
 
+    kind: str
+
     @abstractmethod
     def outline(self, plan: Plan) -> tuple[QueryShape, ...]:
         """The sums that are asked for, in order, by public numbers alone: of ``plan.known`` and
@@ -88,6 +90,10 @@ class Method(ABC):
         from capemix.methods.measured import steps
 
         return steps(plan)
+
+    def row_clip(self, plan: Plan) -> float | None:  # noqa: ARG002
+        """The norm to which whole rows are clipped, if released rows were so."""
+        return None
 
     def settled(self, plan: Plan) -> Method:  # noqa: ARG002
         """The config with everything decided that public numbers decide, once facts are known."""

@@ -233,7 +233,8 @@ def _norm(sums: Collector, facts: Facts) -> float:
 
 
 def _map(*parts: Real) -> ColumnMap:
-    return ColumnMap(*(tuple(part.tolist()) for part in parts))
+    shift, scale, low, high = (tuple(part.tolist()) for part in parts)
+    return ColumnMap(shift, scale, low, high)
 
 
 @dataclass(frozen=True, eq=False)

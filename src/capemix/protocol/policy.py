@@ -3,23 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 from capemix.data.cells import places
 from capemix.errors import InputError
 from capemix.guarantee import Status
 from capemix.ledger import Account, Limit
-from capemix.plan import Accountant, Plan
+from capemix.methods import methods
 from capemix.protocol.demands import Demands, demands_of
-from capemix.protocol.part import Part
+from capemix.protocol.step import ReleaseStep
 from capemix.queries import Relation
-from capemix.synthesizers.names import SynthesizerName
 
-_FEDERATED: Final = (
-    SynthesizerName.MIXING,
-    SynthesizerName.MOMENTS,
-    SynthesizerName.MOMENTS_TEACHER,
-)
 _MOST: Final = 1e9
 """No limit of a policy is larger: it would be none, or a slip."""
 _MOST_SIZE: Final = 1 << 60
@@ -30,7 +24,7 @@ _SIZES: Final = {
     "memory_bytes": ("{} bytes of memory", "ask for fewer samples, columns or classes"),
     "work": (
         "work on {} numbers",
-        "ask for fewer samples or columns, smaller mixtures, or --peers",
+        "ask for fewer samples or columns, smaller mixtures, or a peer graph",
     ),
     "draws": (
         "{} draws that a record takes part in",
@@ -49,9 +43,8 @@ class Policy:
     allows any. Where a schema says which column is the label, that is one of them: without one it
     is the site's to say. How a schema codes columns is judged by the site's people: its agent's
     rows are coded by the one that they have read, and it takes part by no other. Gaussian masks
-    are a claim about real numbers, so they must be allowed by name. ``synthesizers``: "mixing" is
-    any one sum of drawn rows, and "moments" a release in rounds, whose epsilon is that of all of
-    them. The four ``largest`` are what a plan may ask of the machine, see `Demands`: they are held
+    are a claim about real numbers, so they must be allowed by name. ``methods`` are those that may
+    be used; a release's epsilon is that of all of its sums. The four ``largest`` are what a plan may ask of the machine, see `Demands`: they are held
     against the plan's own numbers, never against the rows.
     """
 
@@ -63,7 +56,7 @@ class Policy:
     columns: tuple[str, ...] | None = None
     classes: tuple[str | int, ...] | None = None
     real_arithmetic: bool = False
-    synthesizers: tuple[str, ...] = (SynthesizerName.MIXING,)
+    methods: tuple[str, ...] = ("mixing",)
     relation: Relation = Relation.ADD_REMOVE
     largest_upload_bytes: int = 1 << 30
     largest_memory_bytes: int = 1 << 33
@@ -92,10 +85,10 @@ class Policy:
                     value=value,
                     fix="set a limit",
                 )
-        if not set(self.synthesizers) <= set(_FEDERATED):
+        if not set(self.methods) <= set(methods()):
             raise InputError(
-                "policy synthesizers",
-                f"must be a list of some of {', '.join(_FEDERATED)}",
+                "policy methods",
+                f"must be a list of some of {', '.join(methods())}",
                 fix="list those that may be used",
             )
 
@@ -114,54 +107,38 @@ class Policy:
                 )
         return None
 
-    def declines(
-        self, plan: Plan, schema: dict[str, Any], account: Account, part: Part | None = None
-    ) -> str | None:
-        """Why this plan is declined, or None. ``account`` says what earlier runs took. A round of a
-        release is judged by the whole release, and its budget by this round and all that follow."""
-        if part is None and plan.contribution is not None:
-            return "a sum of moments must be proposed as a round, with its release"
-        kind = SynthesizerName.MIXING if part is None else part.whole.synthesizer
-        if kind not in self.synthesizers:
-            return f"{kind} is not among the synthesizers that are allowed"
-        if part is not None and (reason := part.misfit(plan)) is not None:
-            return reason
-        if plan.accountant is not Accountant.SOUND:
+    def declines(self, step: ReleaseStep, account: Account) -> str | None:
+        """Why this sum is declined, or None. ``account`` says what earlier runs took. A sum is
+        judged by the whole release, and its budget by this sum and all that follow."""
+        plan, facts = step.plan, step.plan.facts
+        if plan.method.kind not in self.methods:
+            return f"{plan.method.kind} is not among the methods that are allowed"
+        if not plan.countable:
             return "the plan is not accounted soundly"
-        demands = demands_of(plan if part is None else part.whole)
-        if (reason := self.exceeded(demands)) is not None:
+        if (reason := self.exceeded(demands_of(plan))) is not None:
             return reason
-        guarantee = plan.guarantee(reference=False) if part is None else part.whole.guarantee()
+        guarantee = plan.guarantee(reference=False)
         allowed = {Status.GUARANTEE}
         if self.real_arithmetic:
             allowed.add(Status.REAL_ARITHMETIC)
         if guarantee.epsilon is None or guarantee.status not in allowed:
             return f"the plan gives {guarantee.status}"
+        if plan.epsilon is None or guarantee.epsilon > plan.epsilon * (1 + 1e-9):
+            return f"epsilon {guarantee.epsilon:.4g} is above what the plan says"
         if guarantee.epsilon > self.max_epsilon:
             return f"epsilon {guarantee.epsilon:.4g} is above {self.max_epsilon:.4g} a run"
         if guarantee.delta > self.max_delta:
             return f"delta {guarantee.delta:.3g} is above {self.max_delta:.3g}"
-        if account.limit.relation is Relation.ADD_REMOVE and not plan.poisson:
-            return "the plan cannot be counted for added records"
-        relation = account.limit.relation
-        if not account.admits([plan.cost(relation)] if part is None else part.costs(relation)):
+        if not account.admits(step.costs(account.limit.relation)):
             return f"the budget of {self.total_epsilon:.4g} in all would be overspent"
         if plan.federation.sites < self.least_sites:
             return f"{plan.federation.sites} sites are fewer than {self.least_sites}"
         if plan.federation.colluding < self.least_colluding:
             return f"fewer than {self.least_colluding} colluding sites are tolerated"
-        columns, table = schema.get("features"), None if part is None else part.whole.table
-        if (
-            not isinstance(columns, list)
-            or not all(isinstance(name, str) for name in columns)
-            or len(set(columns)) != len(columns)
-            or (table is None and len(columns) != plan.columns_read)
-            or (table is not None and tuple(columns) != table.names)
-        ):
-            return "the schema does not name the plan's columns"
-        asked = {*columns, *(() if table is None else (table.label.name,))}
+        asked = {*facts.features, *(() if facts.table is None else (facts.label,))}
         if self.columns is not None and not asked <= set(self.columns):
             return "the plan asks for columns that are not allowed"
-        if self.classes is not None and not set(places(plan.classes)) <= set(places(self.classes)):
+        listed = places(self.classes or ())
+        if self.classes is not None and not set(places(facts.listed)) <= set(listed):
             return "the plan asks for classes that are not allowed"
         return None

@@ -136,9 +136,7 @@ def _agreed(plan: Plan) -> Plan:
     """What no later sum may change. Noise of drawn records waits for the sizes that are measured;
     what it may cost is fixed by the plan's epsilon."""
     later = plan.drawn and bool(plan.opening)
-    return replace(
-        plan, measured=None, chosen=None, multiplier=None if later else plan.multiplier
-    )
+    return replace(plan, measured=None, chosen=None, multiplier=None if later else plan.multiplier)
 
 
 @dataclass(frozen=True, eq=False)

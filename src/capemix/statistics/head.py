@@ -171,7 +171,7 @@ class Head:
             raise ValueError("a head has a centre")
         kept = row_by_row(row_by_row(about[:, :pixels], basis), basis.T) + centre[0, :pixels]
         images = np.clip((kept - blank) / (full - blank), 0.0, 1.0)
-        return images.reshape(-1, *self.shape).astype(np.float32)
+        return np.asarray(images.reshape(-1, *self.shape), dtype=np.float32)
 
     def _units(self, images: npt.NDArray[np.float32], most: int) -> Units:
         found = scattered(images, threads=1).reshape(len(images), channels(), -1)

@@ -51,7 +51,11 @@ class _Projected:
     """A statistic of records' vectors in a projection."""
 
     frame: Projection
-    apart: bool
+
+    @property
+    def by_place(self) -> bool:
+        """Whether each class, or each of its points, is a group of its own."""
+        return False
 
     @property
     def columns(self) -> int:
@@ -80,7 +84,7 @@ class _Projected:
         def add(piece: slice) -> None:
             v, place = look(piece if every else kept[piece])
             some = np.zeros_like(sums)
-            self.add(some, v, place if self.apart else np.zeros_like(place), lattice)
+            self.add(some, v, place if self.by_place else np.zeros_like(place), lattice)
             with lock:
                 np.add(sums, some, out=sums)
 
@@ -114,6 +118,10 @@ class Moments(_Projected):
                 value=self.weights,
                 fix="propose them again",
             )
+
+    @property
+    def by_place(self) -> bool:
+        return self.apart
 
     @property
     def groups(self) -> int:
@@ -175,6 +183,10 @@ class Spreads(_Projected):
         return 1.0
 
     @property
+    def by_place(self) -> bool:
+        return self.apart
+
+    @property
     def groups(self) -> int:
         return self.frame.places if self.apart else 1
 
@@ -218,7 +230,6 @@ class NormHistogram(_Projected):
     frame: Projection
     kind: Literal["norms"] = "norms"
 
-    apart: ClassVar = False
     groups: ClassVar = len(NORMS)
     width: ClassVar = 1
     l2_norm_bound: ClassVar = 1.0

@@ -18,7 +18,6 @@ from capemix.sums.steps import (
     Coverage,
     DeclaredMap,
     Normalise,
-    PublicMap,
     SiteZScore,
     Step,
 )

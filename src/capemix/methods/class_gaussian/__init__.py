@@ -163,7 +163,7 @@ class ClassGaussian(Method):
 def clipped_steps(plan: Plan, at: str) -> tuple[Step, ...]:
     """How facts, clipping and rounding are covered, where each sum finds its own norm."""
     clip = Step("clip", Coverage.PAID, f"at {at}, sum by sum")
-    sizes = ()
+    sizes: tuple[Step, ...] = ()
     if not plan.opening and plan.known.class_sizes is None:
         sizes = (Step(CLASS_SIZES, Coverage.PAID, "noisy counts"),)
     return (*measured.steps(plan), *sizes, clip, LATTICE_STEP)

@@ -1,4 +1,4 @@
-"""What images are drawn from, by noisy sums; and the images, their texture and their soft labels."""
+"""What images are drawn from, by noisy sums; and the images, with texture and soft labels."""
 
 from __future__ import annotations
 
@@ -140,11 +140,10 @@ def _directions(taking: _Taking, centres: Real, records: float) -> tuple[Real, R
     return basis, variances
 
 
-def _texture(
-    taking: _Taking, centres: Real, records: float, basis: Real
-) -> rule.Texture:
+def _texture(taking: _Taking, centres: Real, records: float, basis: Real) -> rule.Texture:
     """Of what the directions kept leave of each image. It is short, and so is the noise on it."""
-    width, rank, count = taking.width, taking.chosen("rank"), taking.method.textured(taking.sums.plan)
+    width, rank = taking.width, taking.chosen("rank")
+    count = taking.method.textured(taking.sums.plan)
     kept = basis[:, :rank]
     if taking.upright is not None:
         kept = np.hstack([kept, np.eye(len(basis))[:, -1:]])
@@ -224,9 +223,7 @@ def _drawn(
     return rows, np.repeat(np.arange(len(counts)), counts)
 
 
-def _taught(
-    taking: _Taking, centre: Real, records: float, rows: Single, labels: Codes
-) -> Single:
+def _taught(taking: _Taking, centre: Real, records: float, rows: Single, labels: Codes) -> Single:
     """Soft labels of the smooth rows, by a head that private gradients have trained."""
     width = taking.width
     upright = taking.projection(centre=centre)
@@ -295,7 +292,7 @@ def _finished(
         own += np.clip(some[:, : frame.columns], blank, full)
         pixels = np.clip(own, blank, full)
         if frame.upright is not None:
-            shades = (pixels.reshape(-1, *taking.shape) - blank) / (full - blank)
+            shades = (pixels.reshape(-1, *shape) - blank) / (full - blank)
             by = np.clip(some[:, -1].astype(np.float64), -1.0, 1.0)
             pixels = leaned(shades, by).reshape(len(some), -1) * (full - blank) + blank
         denormalise_rows(pixels, frame.normalise)

@@ -216,6 +216,9 @@ class Mixing(Method):
         declared = getattr(facts.normalise, "low", None) is not None
         return 0.5 * math.sqrt(facts.width) if declared else 1.0
 
+    def row_clip(self, plan: Plan) -> float | None:
+        return self.clip_norm(plan.known)
+
     def row_bound(self, plan: Plan) -> float:
         """What one record adds to a sum: its clipped row, and its one-hot label if noised."""
         clip = self.clip_norm(plan.known)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+from capemix.errors import member
 from capemix.facts import Facts
 from capemix.federation import Form, MaskKind, Scheme, SiteNoise
 from capemix.methods.mixing import MIXTURES, Accountant, Mixing, Pool
@@ -29,8 +30,6 @@ def usual_mixing(
     The sound accountant draws by Poisson selection and leaves labels alone; the paper's draws
     fixed-size subsets (where it can) and noises labels.
     """
-    from capemix.plan import member
-
     accounted = member(Accountant, accountant or Accountant.SOUND, "accountant")
     pooled = member(Pool, pool or Pool.CLASS, "pool")
     paper, algorithm1 = accounted is Accountant.PAPER, scheme == "cape" and form == "algorithm1"
