@@ -17,7 +17,7 @@ import threading
 import time
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 from cryptography.exceptions import UnsupportedAlgorithm
@@ -35,17 +35,18 @@ from capemix.accounting.joint_view import MOST_PROPOSALS
 from capemix.data.cells import places, spelled
 from capemix.data.rows import LabeledRows, UnlistedRows
 from capemix.errors import BudgetError, CapemixError, InputError
+from capemix.facts import Facts
 from capemix.ledger import Lineage
-from capemix.plan import Asked, Plan
 from capemix.protocol.agreement import public_bytes
 from capemix.protocol.chunks import MOST_CHUNK
 from capemix.protocol.hello import introduce, is_challenge
-from capemix.protocol.part import Part
 from capemix.protocol.policy import Policy
 from capemix.protocol.roster import Member, Roster
 from capemix.protocol.site import Site
+from capemix.protocol.step import ReleaseStep
 from capemix.protocol.wire import ProtocolError, canonical, parse
 from capemix.randomness.source import SeededSource, Source, SystemSource
+from capemix.sums.query import SumQuery
 from capemix.sums.share import SiteShare, SourceDraws, prepare_records, site_share
 from capemix.zerosum.masks import SiteKeys
 
@@ -61,7 +62,7 @@ _MOST_RUNS: Final = 1000
 
 
 @dataclass(frozen=True, eq=False)
-class Holdings:
+class SiteState:
     """What an agent keeps to itself. ``rows`` are rows of numbers with their labels as the file has
     them, or rows that were coded by a schema before the agent began to answer."""
 
@@ -74,25 +75,25 @@ class Holdings:
     test_seed: int | None = None
 
     def __repr__(self) -> str:
-        return f"Holdings(number={self.number})"
+        return f"SiteState(number={self.number})"
 
 
 class Agent:
     """Answers raw protocol messages, each run with a `Site` of its own."""
 
-    def __init__(self, holdings: Holdings) -> None:
-        self._holdings = holdings
+    def __init__(self, state: SiteState) -> None:
+        self._state = state
         self._runs: dict[str, Site] = {}
-        self._releases: dict[bytes, Part] = {}
-        """The last round that this site uploaded, of each release in rounds."""
+        self._releases: dict[bytes, ReleaseStep] = {}
+        """The last sum of each release that this site uploaded."""
         self._used: tuple[object, LabeledRows] | None = None
         self._lock = threading.Lock()
-        holdings.budget.set_limit(holdings.policy.limit)
+        state.budget.set_limit(state.policy.limit)
 
     def answer(self, raw: bytes) -> bytes:
-        holdings = self._holdings
+        state = self._state
         if is_challenge(raw):
-            return introduce(raw, holdings.roster, holdings.number, holdings.identity)
+            return introduce(raw, state.roster, state.number, state.identity)
         asked = parse(raw)
         run = asked.run
         with self._lock:
@@ -104,7 +105,7 @@ class Agent:
                 return self._runs[run].answer(raw)
             if len(self._runs) >= _MOST_RUNS:
                 raise ProtocolError("this agent has seen too many runs; start it anew")
-            if holdings.budget.knows(run):
+            if state.budget.knows(run):
                 raise ProtocolError("this site has been in that run already")
             site = self._site(run)
             try:
@@ -114,103 +115,98 @@ class Agent:
                     self._runs[run] = site
 
     def _site(self, run: str) -> Site:
-        holdings = self._holdings
+        state = self._state
         keys: Source = SystemSource()
-        if holdings.test_seed is not None:
-            keys = SeededSource(holdings.test_seed).child("protocol", holdings.number)
-        asked: dict[str, Any] = {}
+        if state.test_seed is not None:
+            keys = SeededSource(state.test_seed).child("protocol", state.number)
+        agreed: list[ReleaseStep] = []
 
-        def consent(plan: Plan, schema: dict[str, Any], part: Part | None) -> str | None:
-            reason = None if part is None else part.follows(self._releases.get(part.release))
+        def consent(step: ReleaseStep) -> str | None:
+            reason = step.follows(self._releases.get(step.release))
             if reason is None:
-                reason = holdings.policy.declines(plan, schema, holdings.budget.account(), part)
+                reason = state.policy.declines(step, state.budget.account())
             if reason is None:
-                reason = lacking(holdings.rows, schema["features"], part)
-            asked["features"], asked["part"] = schema.get("features"), part
-            draws = plan.federation.graph_failure() > 0.0  # else no graph can be a bad one
-            if reason is None and draws and not holdings.budget.join(run, MOST_PROPOSALS):
+                reason = lacking(state.rows, step.plan.facts)
+            draws = step.plan.federation.graph_failure() > 0.0  # else no graph can be a bad one
+            if reason is None and draws and not state.budget.join(run, MOST_PROPOSALS):
                 reason = f"this site has joined {MOST_PROPOSALS} runs on sparse graphs already"
+            agreed.append(step)
             return reason
 
-        def make_share(plan: Plan, masks: SiteKeys) -> SiteShare:
-            part: Part | None = asked["part"]
-            self._charge(run, plan, part)
+        def make_share(query: SumQuery, masks: SiteKeys) -> SiteShare:
+            step = agreed[-1]
+            self._charge(run, step)
             for earlier in self._runs.values():
-                earlier.let_go()  # one upload is in memory at a time
-            rows = self._rows(plan, tuple(asked["features"]))
-            prepared = prepare_records(plan, rows.features, rows.labels)
-            draws = self._draws(part)
+                earlier.free_upload()  # one upload is in memory at a time
+            rows = self._rows(step.plan.known)
+            prepared = prepare_records(query, rows.features, rows.labels)
+            draws = self._draws(query)
             try:
-                return site_share(plan, holdings.number, prepared, SourceDraws(plan, draws), masks)
+                return site_share(query, state.number, prepared, SourceDraws(query, draws), masks)
             finally:
                 draws.erase()  # whoever has it can take the noise off the upload
 
-        return Site(holdings.number, holdings.identity, holdings.roster, keys, consent, make_share)
+        return Site(state.number, state.identity, state.roster, keys, consent, make_share)
 
-    def _rows(self, plan: Plan, features: tuple[str, ...]) -> LabeledRows:
-        """The same ones for all rounds of a release, so that what is made of them is kept."""
-        key = plan.classes, features
+    def _rows(self, facts: Facts) -> LabeledRows:
+        """The same ones for all sums of a release, so that what is made of them is kept."""
+        key = facts.classes, facts.features
         if self._used is None or self._used[0] != key:
-            self._used = key, rows_for(self._holdings.rows, plan, features)
+            self._used = key, rows_for(self._state.rows, facts)
         return self._used[1]
 
-    def _charge(self, run: str, plan: Plan, part: Part | None) -> None:
+    def _charge(self, run: str, step: ReleaseStep) -> None:
         """To the ledger, before anything is made of the rows. Runs may have gone on since this one
         was agreed to: it may no longer be its turn, or within the budget."""
-        budget, relation = self._holdings.budget, self._holdings.policy.relation
-        what, whole = f"upload, site {self._holdings.number}", None
-        if part is not None:
-            reason = part.follows(self._releases.get(part.release))
-            if reason is not None:
-                raise ProtocolError(reason)
-            what, whole = f"{what}, {part.name}", together(part.costs(relation))
+        state = self._state
+        reason = step.follows(self._releases.get(step.release))
+        if reason is not None:
+            raise ProtocolError(reason)
+        costs = step.costs(state.policy.relation)
+        what = f"upload, site {state.number}, {step.name}"
         try:
-            budget.charge(what, plan.cost(relation), run=run, whole=whole)
+            state.budget.charge(what, costs[0], run=run, whole=together(costs))
         except BudgetError:
             raise ProtocolError("the budget over all runs would be overspent") from None
-        if part is not None:
-            self._releases[part.release] = part
+        self._releases[step.release] = step
 
-    def _draws(self, part: Part | None) -> Source:
+    def _draws(self, query: SumQuery) -> Source:
         """What the upload's noise comes from; by a test seed, what one process would draw."""
-        if self._holdings.test_seed is None:
+        if self._state.test_seed is None:
             return SystemSource()
-        seeded = SeededSource(self._holdings.test_seed)
-        if part is not None:
-            seeded = seeded.child("round", part.name)
-        return seeded.child("site", self._holdings.number)
+        seeded = SeededSource(self._state.test_seed)
+        if not query.drawn:
+            seeded = seeded.child("round", query.name)
+        return seeded.child("site", self._state.number)
 
 
-def lacking(rows: UnlistedRows | LabeledRows, features: list[str], part: Part | None) -> str | None:
+def lacking(rows: UnlistedRows | LabeledRows, facts: Facts) -> str | None:
     """Why a plan is not about these rows, or None: by their columns' names, and by the schema that
     they were coded by before the agent began to answer. No row is looked at."""
     coded_by = rows.table if isinstance(rows, LabeledRows) else None
-    tables = coded_by, None if part is None else part.whole.table
-    own, asked = (canonical(documents.as_json(table)) for table in tables)
+    own, asked = (canonical(documents.as_json(table)) for table in (coded_by, facts.table))
     if own != asked:  # as text, where true is not 1
         return "this site's rows are not coded by the plan's schema"
-    if coded_by is None and not set(features) <= set(rows.feature_names):
+    if coded_by is None and not set(facts.features) <= set(rows.feature_names):
         return "this site does not have the plan's columns"
     return None
 
 
-def rows_for(
-    rows: UnlistedRows | LabeledRows, plan: Asked, features: tuple[str, ...]
-) -> LabeledRows:
+def rows_for(rows: UnlistedRows | LabeledRows, facts: Facts) -> LabeledRows:
     """The plan's columns and classes, in the plan's order. Rows of other classes, or without a
     number in one of the columns, are dropped, each by itself. Rows that are coded by the plan's
     schema have its columns."""
     if isinstance(rows, UnlistedRows):
-        return rows.columns(features).listed(plan.classes)
-    listed = places(plan.classes)
+        return rows.columns(facts.features).listed(facts.listed)
+    listed = places(facts.listed)
     codes = [listed.get(spelled(each) or "", -1) for each in rows.classes]
     labels = np.array(codes, dtype=np.int64)[rows.labels]
     known = labels >= 0
-    kept = (rows if rows.table is not None else rows.columns(features)).take(known)
+    kept = (rows if rows.table is not None else rows.columns(facts.features)).take(known)
     return replace(
         kept,
         labels=labels[known],
-        classes=plan.classes,
+        classes=facts.listed,
         unfit=rows.unfit + int(len(rows) - known.sum()),
     )
 
@@ -268,13 +264,13 @@ class _Handler(socketserver.BaseRequestHandler):
             return 1, COULD_NOT_ANSWER
 
 
-def serve(holdings: Holdings, path: Path, group: str | None = None) -> _Server:
+def serve(state: SiteState, path: Path, group: str | None = None) -> _Server:
     """A server on a socket that only this user, and a group if one is named, may open; call
     ``serve_forever`` on it."""
     path.unlink(missing_ok=True)
     before = os.umask(0o177)
     try:
-        server = _Server(path, Agent(holdings))
+        server = _Server(path, Agent(state))
     finally:
         os.umask(before)
     if group is not None:
@@ -286,7 +282,7 @@ def serve(holdings: Holdings, path: Path, group: str | None = None) -> _Server:
             path.unlink()
             unknown = isinstance(error, LookupError)
             raise InputError(
-                "--group",
+                "group",
                 "does not exist" if unknown else "must be one of this user's groups",
                 value=group,
                 fix="make it with groupadd" if unknown else "add the user with usermod -aG",
@@ -315,7 +311,7 @@ def new_identity(name: str, folder: Path) -> tuple[Path, Path]:
     folder.mkdir(parents=True, exist_ok=True)
     private, public = folder / f"{name}.key", folder / f"{name}.json"
     if private.exists() or public.exists():
-        raise InputError("--name", "has a key already", value=name, fix="choose another name")
+        raise InputError("name", "has a key already", value=name, fix="choose another name")
     descriptor = os.open(private, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     with os.fdopen(descriptor, "wb") as file:
         file.write(key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()))
@@ -328,10 +324,8 @@ def load_identity(path: Path) -> Ed25519PrivateKey:
         key = load_pem_private_key(path.read_bytes(), None)
     except (OSError, ValueError, TypeError, UnsupportedAlgorithm):
         raise InputError(
-            "--identity", "is not a key file", value=path, fix="run capemix keygen"
+            "identity", "is not a key file", value=path, fix="run capemix keygen"
         ) from None
     if not isinstance(key, Ed25519PrivateKey):
-        raise InputError(
-            "--identity", "is not an Ed25519 key", value=path, fix="run capemix keygen"
-        )
+        raise InputError("identity", "is not an Ed25519 key", value=path, fix="run capemix keygen")
     return key

@@ -44,8 +44,9 @@ class Policy:
     is the site's to say. How a schema codes columns is judged by the site's people: its agent's
     rows are coded by the one that they have read, and it takes part by no other. Gaussian masks
     are a claim about real numbers, so they must be allowed by name. ``methods`` are those that may
-    be used; a release's epsilon is that of all of its sums. The four ``largest`` are what a plan may ask of the machine, see `Demands`: they are held
-    against the plan's own numbers, never against the rows.
+    be used; a release's epsilon is that of all of its sums. The four ``largest`` are what a plan
+    may ask of the machine, see `Demands`: they are held against the plan's own numbers, never
+    against the rows.
     """
 
     max_epsilon: float = 1.0

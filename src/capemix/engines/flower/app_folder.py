@@ -7,13 +7,12 @@ import json
 from collections.abc import Mapping
 from dataclasses import fields
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from capemix.engines.flower.files import plan_text
 from capemix.errors import InputError
-from capemix.plan import Asked, MomentsPlan
+from capemix.plan import Plan
 from capemix.protocol.policy import Policy
-from capemix.synthesizers.names import SynthesizerName
 
 PACKAGE: Final = "capemix_run"
 CHUNK_BYTES: Final = 64 << 20
@@ -97,12 +96,7 @@ def write_app(folder: Path, config: Mapping[str, str | float | int]) -> None:
     (package / "client_app.py").write_text(_CLIENT)
 
 
-def synthesizer_of(plan: Asked) -> SynthesizerName:
-    """As a policy calls it."""
-    return plan.synthesizer if isinstance(plan, MomentsPlan) else SynthesizerName.MIXING
-
-
-def write_federation(folder: Path, plan: Asked, schema: dict[str, Any]) -> list[Path]:
+def write_federation(folder: Path, plan: Plan) -> list[Path]:
     """What a coordinator starts from: the plan, the app, and templates for the others to fill in.
 
     The app is in a folder of its own, so that nothing else is shipped.
@@ -113,16 +107,16 @@ def write_federation(folder: Path, plan: Asked, schema: dict[str, Any]) -> list[
         )
     folder.mkdir(parents=True, exist_ok=True)
     proposed, roster, policy = (folder / f"{n}.json" for n in ("plan", "roster", "policy"))
-    proposed.write_text(plan_text(plan, schema))
+    proposed.write_text(plan_text(plan))
     blank = {"name": "", "identity": ""}
     sites = [{**blank, "name": f"site-{s}"} for s in range(plan.federation.sites)]
     members = {"coordinator": {**blank, "name": "coordinator"}, "sites": sites}
     roster.write_text(json.dumps(members, indent=2) + "\n")
     limits = {
         **{f.name: getattr(Policy(), f.name) for f in fields(Policy)},
-        "columns": schema["features"],
-        "classes": list(plan.classes),
-        "synthesizers": [synthesizer_of(plan)],
+        "columns": list(plan.facts.features),
+        "classes": list(plan.facts.listed),
+        "methods": [plan.method.kind],
     }
     policy.write_text(json.dumps(limits, indent=2) + "\n")
     config = run_config(

@@ -25,8 +25,7 @@ from flwr.serverapp import Grid, ServerApp
 
 from capemix import documents
 from capemix.agent import load_identity
-from capemix.data.rows import LabeledRows
-from capemix.data.schema import Table
+from capemix.collector import Origin
 from capemix.engines.flower.app_folder import CHUNK_BYTES
 from capemix.engines.flower.envelope import Refused
 from capemix.engines.flower.exchange import exchange
@@ -36,6 +35,7 @@ from capemix.engines.flower.files import (
     Outcome,
     RoundOpen,
     RoundOver,
+    check_fits,
     listed,
     read_plan_file,
 )
@@ -43,16 +43,17 @@ from capemix.engines.flower.processes import peak_memory
 from capemix.engines.flower.progress import Progress
 from capemix.engines.flower.rounds import Round
 from capemix.errors import CapemixError, InputError
-from capemix.moments import check_room, release_moments
-from capemix.plan import Asked, MomentsPlan, Plan, table_of
+from capemix.plan import Plan
 from capemix.protocol.chunks import LEAST_CHUNK, MOST_CHUNK
 from capemix.protocol.coordinator import Run
 from capemix.protocol.hello import new_challenge, site_of
-from capemix.protocol.part import Part
 from capemix.protocol.roster import Roster
 from capemix.protocol.site import ROUNDS
+from capemix.protocol.step import ReleaseStep
 from capemix.protocol.wire import ProtocolError
-from capemix.release import Release, check_output
+from capemix.release import check_output
+from capemix.run import check_room, run
+from capemix.sums.query import SumQuery
 
 _POLL: Final = 1.0
 _HELLO_SECONDS: Final = 60.0
@@ -138,7 +139,7 @@ def main(grid: Grid, context: Context) -> None:
 
 def _conduct(grid: Grid, settings: Settings, outcome: Outcome) -> None:
     check_output(settings.out)
-    plan, schema = read_plan_file(settings.plan)
+    plan = read_plan_file(settings.plan)
     roster = documents.read(Roster, settings.roster, name="roster")
     if len(roster.sites) != plan.federation.sites:
         raise InputError(
@@ -147,31 +148,21 @@ def _conduct(grid: Grid, settings: Settings, outcome: Outcome) -> None:
             value=len(roster.sites),
             fix="bring the two in line",
         )
-    if isinstance(plan, MomentsPlan):
-        check_room(plan)  # before a site is charged for rows that cannot be drawn here
+    check_room(plan)  # before a site is charged for rows that cannot be drawn here
     settings.out.parent.mkdir(parents=True, exist_ok=True)
     identity = load_identity(settings.identity)
     node_of = find_sites(grid, plan, roster, settings.wait_seconds, outcome)
-    sums = _Sums(grid, settings, outcome, schema, roster, identity, node_of)
-    schema_of = no_rows(plan, schema)
-    if isinstance(plan, MomentsPlan):
-        release = release_moments(
-            plan, schema_of, sums.of_round, lambda chosen: chosen.guarantee(seeded=sums.seeded)
-        )
-    else:
-        means = sums.take(plan)
-        guarantee = plan.guarantee(seeded=sums.seeded)
-        release = Release.from_means(plan, means, guarantee, schema_of=schema_of)
-    release.save(settings.out)
+    engine = FlowerEngine(grid, settings, outcome, roster, identity, node_of)
+    run(plan, engine).save(settings.out)
     outcome.status = RELEASED
     outcome.peak_memory["coordinator"] = peak_memory()
 
 
-class _Sums:
-    """Noisy sums from the sites, a run for each.
+class FlowerEngine:
+    """Noisy sums from the sites, a run of the protocol for each. Every site charges its own ledger.
 
-    A site that is lost in one is not asked again: who was late once would be waited for in every
-    round that follows.
+    A site that is lost in one sum is not asked again: who was late once would be waited for in
+    every sum that follows.
     """
 
     def __init__(
@@ -179,39 +170,42 @@ class _Sums:
         grid: Grid,
         settings: Settings,
         outcome: Outcome,
-        schema: dict[str, Any],
         roster: Roster,
         identity: Ed25519PrivateKey,
         node_of: Mapping[int, int],
     ) -> None:
         self._grid, self._settings, self._outcome = grid, settings, outcome
-        self._schema, self._roster, self._identity = schema, roster, identity
+        self._roster, self._identity = roster, identity
         self._node_of = dict(node_of)
         self._release = secrets.token_bytes(16)
-        self.seeded = False
+        self._seeded = False
 
-    def of_round(self, whole: MomentsPlan, name: str, plan: Plan) -> npt.NDArray[np.floating[Any]]:
-        return self.take(plan, Part(self._release, whole, name))
+    def check(self, plan: Plan) -> None:
+        check_fits(plan)
 
-    def take(self, plan: Plan, part: Part | None = None) -> npt.NDArray[np.floating[Any]]:
+    def origin(self, plan: Plan) -> Origin:  # noqa: ARG002
+        return Origin(seeded=self._seeded)
+
+    def list_classes(self, *_asked: object) -> dict[str, float]:
+        raise InputError("classes", "must be declared in a federation", fix="list them")
+
+    def sum(self, plan: Plan, query: SumQuery) -> npt.NDArray[np.floating[Any]]:
         settings, outcome = self._settings, self._outcome
         done: list[RoundOver] = []
         with tempfile.TemporaryDirectory(
             prefix=f".{settings.out.name}.spool.", dir=settings.out.parent
         ) as spool:
             run = Run(
-                plan,
-                self._schema,
+                ReleaseStep(self._release, plan, query.name, query.summed),
                 self._roster,
                 self._identity,
                 secrets.token_bytes(16),
                 Path(spool),
                 chunk_bytes=settings.chunk_bytes,
-                part=part,
             )
+            name = query.name if len(plan.names) > 1 else None
             try:
                 while run.round is not None:
-                    name = None if part is None else part.name
                     _one_round(self._grid, run, self._node_of, settings, outcome, done, name)
                     outcome.write(settings.out)
             finally:
@@ -220,14 +214,14 @@ class _Sums:
                     self._node_of.pop(site, None)
             outcome.peak_memory["coordinator in rounds"] = peak_memory()
             _say("taking the masks off")
-            means = run.release_sums()
+            sums = run.release_sums()
         outcome.included = list(run.included)
-        self.seeded |= run.seeded
-        return means
+        self._seeded |= run.seeded
+        return sums
 
 
 def find_sites(
-    grid: Grid, plan: Asked, roster: Roster, seconds: float, outcome: Outcome
+    grid: Grid, plan: Plan, roster: Roster, seconds: float, outcome: Outcome
 ) -> dict[int, int]:
     """Which node speaks for which site: each gets a challenge of its own, which the site signs, so
     that a node which lies cannot take a site's place.
@@ -308,41 +302,6 @@ def _one_round(
         outcome.rounds.append(done)
         outcome.progress = None
         _say(str(done))
-
-
-def no_rows(plan: Asked, schema: Mapping[str, Any]) -> LabeledRows:
-    """The public schema in the shape that a release takes it from."""
-    table = table_of(plan)
-    if table is not None:
-        return _coded(table, schema)
-    try:
-        names = tuple(str(name) for name in schema["features"])
-        shape = schema.get("image_shape")
-        return LabeledRows(
-            features=np.empty((0, len(names))),
-            labels=np.empty(0, dtype=np.int64),
-            classes=plan.classes,
-            feature_names=names,
-            label_name=str(schema["label"]),
-            image_shape=(int(shape[0]), int(shape[1])) if shape else None,
-        )
-    except (KeyError, TypeError, IndexError, ValueError, OverflowError) as error:
-        if isinstance(error, InputError):
-            raise
-        raise InputError(
-            "schema", "needs features, a label and an image_shape", fix="write it again"
-        ) from None
-
-
-def _coded(table: Table, schema: Mapping[str, Any]) -> LabeledRows:
-    empty = table.no_rows()
-    if dict(schema) != empty.schema():
-        raise InputError(
-            "schema",
-            "must name the columns and the label that the plan codes",
-            fix="write it again with capemix federate plan",
-        )
-    return empty
 
 
 def _say(text: str) -> None:

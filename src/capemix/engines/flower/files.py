@@ -1,4 +1,4 @@
-"""The files that a federation passes around: a plan with its schema, and what came of a run."""
+"""The files that a federation passes around: a plan, and what came of a run."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ import tempfile
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from capemix import documents
 from capemix.errors import InputError
-from capemix.plan import Asked, MomentsPlan, asked_from_json
-from capemix.protocol.part import fits_in_messages
+from capemix.plan import Plan
+from capemix.protocol.step import fits_in_messages
 
 RUNNING: Final = "running"
 RELEASED: Final = "released"
@@ -21,40 +21,36 @@ ENDED: Final = "ended"
 """Without a release."""
 
 
-def plan_text(plan: Asked, schema: dict[str, Any]) -> str:
+def plan_text(plan: Plan) -> str:
     """What the coordinator proposes, and each site can read before it joins."""
-    return json.dumps({"plan": plan.as_json(), "schema": schema}, indent=2) + "\n"
+    return json.dumps(documents.as_json(plan), indent=2) + "\n"
 
 
-def read_plan_file(path: Path) -> tuple[Asked, dict[str, Any]]:
-    try:
-        found = documents.load(path, name="plan file")
-        proposed, schema = found["plan"], found["schema"]
-        if not isinstance(proposed, dict) or not isinstance(schema, dict):
-            raise TypeError
-    except (ValueError, KeyError, TypeError):
+def read_plan_file(path: Path) -> Plan:
+    found = documents.load(path, name="plan file")
+    if isinstance(found, dict) and set(found) == {"plan", "schema"}:
         raise InputError(
             "plan file",
-            "does not hold a plan and a schema",
+            "was written by an older version",
             value=path,
-            fix="write it with capemix federate plan",
-        ) from None
-    plan = asked_from_json(proposed)
-    if plan.noise is None or not plan.federation.masked:
+            fix="write it again with capemix federate plan",
+        )
+    plan = documents.from_json(Plan, found, name="plan file")
+    if plan.multiplier is None or not plan.federation.masked:
         raise InputError(
             "plan file", "must hold a calibrated cape plan", value=path, fix="write it again"
         )
     check_fits(plan)
-    return plan, schema
+    return plan
 
 
-def check_fits(plan: Asked) -> None:
+def check_fits(plan: Plan) -> None:
     """As a site would."""
-    if isinstance(plan, MomentsPlan) and not fits_in_messages(plan):
+    if not fits_in_messages(plan):
         raise InputError(
             "images",
             "have too many pixels for a federation's messages",
-            value=plan.width,
+            value=plan.facts.width,
             fix="make them smaller: 36 by 36 pixels fit",
         )
 

@@ -28,7 +28,6 @@ from capemix.data.writing import write_table
 from capemix.engines.flower.app_folder import (
     CHUNK_BYTES,
     run_config,
-    synthesizer_of,
     write_app,
 )
 from capemix.engines.flower.credentials import ServerFiles, loopback_certificate, node_key
@@ -43,7 +42,7 @@ from capemix.engines.flower.processes import (
 )
 from capemix.engines.flower.relay import AGENT_SOCKET, AGENT_SOCKETS
 from capemix.errors import InputError
-from capemix.plan import Asked, table_of
+from capemix.plan import Plan
 from capemix.protocol.demands import demands_of
 from capemix.protocol.policy import Policy
 from capemix.protocol.roster import Member, Roster
@@ -69,13 +68,8 @@ Watch = Callable[[Outcome, Mapping[int, int]], None]
 """Called when there is news: the outcome so far, and the process id of each site's SuperNode."""
 
 
-def schema_of(rows: LabeledRows) -> dict[str, Any]:
-    """The public schema, as a plan file holds it."""
-    return rows.schema()
-
-
 def run_on_loopback(
-    plan: Asked,
+    plan: Plan,
     sites: Sequence[LabeledRows],
     out: Path,
     *,
@@ -128,7 +122,7 @@ def run_on_loopback(
 
 @dataclass(frozen=True)
 class _Trial:
-    plan: Asked
+    plan: Plan
     work: Path
     round_seconds: float
     chunk_bytes: int
@@ -171,7 +165,7 @@ class _Trial:
             ("policy.json", _permissive(self.plan)),
         ):
             (self.work / file).write_text(json.dumps(documents.as_json(found)))
-        (self.work / "plan.json").write_text(plan_text(self.plan, schema_of(sites[0])))
+        (self.work / "plan.json").write_text(plan_text(self.plan))
         for site, rows in enumerate(sites):
             _write_rows(rows, self._data(site, rows.image_shape is not None))
         config = run_config(
@@ -247,7 +241,7 @@ class _Trial:
         command += ["--lineage", "trial", "--ledger", self.work / f"site-{site}.db"]
         command += ["--new-lineage"]
         command += ["--socket", self._socket(site)]
-        if table_of(self.plan) is not None:
+        if self.plan.facts.table is not None:
             command += ["--plan", self.work / "plan.json"]
         if self.test_seed is not None:
             command += ["--test-seed", str(self.test_seed)]
@@ -319,11 +313,11 @@ class _Trial:
 # -- small things ----------------------------------------------------------------------------------
 
 
-def _permissive(plan: Asked) -> Policy:
+def _permissive(plan: Plan) -> Policy:
     """A policy for a trial: just what this plan asks for."""
     guarantee = plan.guarantee()
     if guarantee.epsilon is None:
-        raise InputError("--epsilon", "must be finite", fix="a site agrees to no less")
+        raise InputError("epsilon", "must be finite", fix="a site agrees to no less")
     return Policy(
         max_epsilon=guarantee.epsilon,
         max_delta=guarantee.delta,
@@ -331,7 +325,7 @@ def _permissive(plan: Asked) -> Policy:
         least_sites=1,
         least_colluding=0,
         real_arithmetic=True,
-        synthesizers=(synthesizer_of(plan),),
+        methods=(plan.method.kind,),
         **{f"largest_{name}": value for name, value in asdict(demands_of(plan)).items()},
     )
 

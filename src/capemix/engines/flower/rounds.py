@@ -56,9 +56,9 @@ class Round:
             else:
                 self._run.receive_chunk(site, index, reply)
         elif index is not None:
-            self._run.lose(site, f"chunk {index} of its upload did not come: {reply}")
+            self._run.mark_lost(site, f"chunk {index} of its upload did not come: {reply}")
         elif not isinstance(reply, Overdue):  # the run itself says who was silent
-            self._run.lose(site, f"refused in round {self._run.round}: {reply}")
+            self._run.mark_lost(site, f"refused in round {self._run.round}: {reply}")
         if site in self._run.lost:
             useless = {asked for asked in self._chunks if asked[0] == site}
             self._under_way.drop(useless)
