@@ -316,12 +316,12 @@ class _Trial:
 def _permissive(plan: Plan) -> Policy:
     """A policy for a trial: just what this plan asks for."""
     guarantee = plan.guarantee()
-    if guarantee.epsilon is None:
+    if guarantee.epsilon is None or plan.epsilon is None:
         raise InputError("epsilon", "must be finite", fix="a site agrees to no less")
     return Policy(
-        max_epsilon=guarantee.epsilon,
+        max_epsilon=plan.epsilon,
         max_delta=guarantee.delta,
-        total_epsilon=guarantee.epsilon,
+        total_epsilon=plan.epsilon,
         least_sites=1,
         least_colluding=0,
         real_arithmetic=True,
