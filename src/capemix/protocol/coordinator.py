@@ -20,7 +20,7 @@ import numpy.typing as npt
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
-from capemix.errors import InputError
+from capemix.errors import InputError, printable
 from capemix.protocol import shamir
 from capemix.protocol.agreement import pair_key, peers_among, public_bytes, setting_of
 from capemix.protocol.chunks import DEFAULT_CHUNK, LEAST_CHUNK, MOST_CHUNK, MOST_CHUNKS, Cut
@@ -298,7 +298,7 @@ class Run:
 
     def mark_lost(self, site: int, why: str) -> None:
         """A site will not answer any more: it is missing for the rest of the run."""
-        self.lost[site] = why
+        self.lost[site] = printable(why)
         self._alive = tuple(s for s in self._alive if s != site)
         if self._part(site):
             self._path(site).unlink(missing_ok=True)

@@ -42,7 +42,7 @@ from capemix.engines.flower.files import (
 from capemix.engines.flower.processes import peak_memory
 from capemix.engines.flower.progress import Progress
 from capemix.engines.flower.rounds import Round
-from capemix.errors import CapemixError, InputError
+from capemix.errors import CapemixError, InputError, printable
 from capemix.plan import Plan
 from capemix.protocol.chunks import LEAST_CHUNK, MOST_CHUNK
 from capemix.protocol.coordinator import Run
@@ -129,7 +129,7 @@ def main(grid: Grid, context: Context) -> None:
     except BaseException as error:
         known = isinstance(error, CapemixError)
         outcome.status = ENDED
-        outcome.reason = str(error) if known else f"it broke off: {type(error).__name__}"
+        outcome.reason = printable(str(error)) if known else f"it broke off: {type(error).__name__}"
         outcome.write(settings.out)
         _say(f"ended, nothing released: {outcome.reason}")
         raise
