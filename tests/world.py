@@ -89,9 +89,9 @@ def mixtures_of(plan: Plan) -> SumQuery:
     return plan.query(MIXTURES, plan.method.statistic(plan))
 
 
-def step_of(plan: Plan) -> ReleaseStep:
+def step_of(plan: Plan, release: bytes = RELEASE) -> ReleaseStep:
     """A plan to mix rows, as it is proposed to the sites."""
-    return ReleaseStep(RELEASE, plan, MIXTURES, mixtures_of(plan).summed)
+    return ReleaseStep(release, plan, MIXTURES, mixtures_of(plan).summed)
 
 
 def labeled_rows(X: Any, y: Any, classes: Sequence[str | int] | None = None) -> LabeledRows:

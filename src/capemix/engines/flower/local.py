@@ -233,11 +233,10 @@ class _Trial:
 
     def _start_agent(self, processes: Processes, site: int) -> Child:
         images = self._data(site, True).exists()
-        label = documents.load(self.work / "plan.json", name="plan file")["schema"]["label"]
         command: list[str | Path] = [sys.executable, "-c", _CAPEMIX, "site", "serve"]
         command += ["--number", str(site), "--identity", self.work / "keys" / f"site-{site}.key"]
         command += ["--roster", self.work / "roster.json", "--policy", self.work / "policy.json"]
-        command += ["--data", self._data(site, images), "--label", label]
+        command += ["--data", self._data(site, images), "--label", self.plan.facts.label]
         command += ["--lineage", "trial", "--ledger", self.work / f"site-{site}.db"]
         command += ["--new-lineage"]
         command += ["--socket", self._socket(site)]
