@@ -22,7 +22,7 @@ from capemix import documents
 from capemix.agent import (
     COULD_NOT_ANSWER,
     Agent,
-    Holdings,
+    SiteState,
     ask,
     load_identity,
     new_identity,
@@ -31,10 +31,12 @@ from capemix.agent import (
 )
 from capemix.data import LabeledRows, UnlistedRows, partition
 from capemix.data.arrays import cells_of_columns
-from capemix.engines.local import run_local
+from capemix.engines.flower.files import plan_text
+from capemix.engines.local import LocalEngine
 from capemix.errors import InputError
 from capemix.ledger import Account, Ledger, Lineage
-from capemix.plan import Plan, make_plan
+from capemix.methods.mixing.planning import plan_mixtures
+from capemix.plan import Plan
 from capemix.private import PRIVATE
 from capemix.protocol.agreement import public_bytes
 from capemix.protocol.chunks import LEAST_CHUNK
@@ -43,13 +45,13 @@ from capemix.protocol.hello import new_challenge, site_of
 from capemix.protocol.policy import Policy
 from capemix.protocol.roster import Member, Roster
 from capemix.protocol.site import ROUNDS
-from capemix.protocol.wire import ProtocolError
+from capemix.protocol.wire import COORDINATOR, Context, Message, ProtocolError, digest, seal
 from capemix.randomness.source import SeededSource
+from capemix.run import run as carry_out
 from conftest import Capemix
-from world import a_document
+from world import a_document, mixtures_of, step_of
 
 SITES = 4
-SCHEMA = {"features": ["a", "b"], "label": "y", "image_shape": None}
 
 
 def some_rows() -> LabeledRows:
@@ -76,7 +78,9 @@ def a_plan(**changed: Any) -> Plan:
         "dropouts": 1,
     }
     epsilon = changed.pop("epsilon", 0.9)
-    return make_plan(**{**asked, **changed}).calibrate(epsilon)
+    plan = plan_mixtures(**{**asked, **changed})
+    named = replace(plan.facts, features=("a", "b"), label="y")
+    return replace(plan, facts=named).calibrate(epsilon)
 
 
 @pytest.fixture
@@ -95,7 +99,7 @@ def spent(folder: Path, number: int = 0) -> float:
     return budget(folder, number).account().epsilon
 
 
-def holdings(keys: dict[str, Any], number: int, folder: Path, **changed: Any) -> Holdings:
+def a_state(keys: dict[str, Any], number: int, folder: Path, **changed: Any) -> SiteState:
     parts = partition(some_rows(), SITES, "stratified", seed=0)
     kept: dict[str, Any] = {
         "number": number,
@@ -106,14 +110,14 @@ def holdings(keys: dict[str, Any], number: int, folder: Path, **changed: Any) ->
         "budget": budget(folder, number),
         "test_seed": 7,
     }
-    return Holdings(**{**kept, **changed})
+    return SiteState(**{**kept, **changed})
 
 
 @pytest.fixture
 def sockets(keys: dict[str, Any], tmp_path: Path) -> Iterator[list[Path]]:
     servers = []
     for number in range(SITES):
-        server = serve(holdings(keys, number, tmp_path), tmp_path / f"{number}.sock")
+        server = serve(a_state(keys, number, tmp_path), tmp_path / f"{number}.sock")
         threading.Thread(target=server.serve_forever, daemon=True).start()
         servers.append(server)
     yield [tmp_path / f"{number}.sock" for number in range(SITES)]
@@ -139,8 +143,9 @@ def a_run(keys: dict[str, Any], plan: Plan, folder: Path, run: int = 1) -> Run:
     spool = folder / "spool"
     spool.mkdir(parents=True, exist_ok=True)
     number = run.to_bytes(16, "big")
+    step = step_of(plan, release=number)
     return Run(
-        plan, SCHEMA, keys["roster"], keys["coordinator"], number, spool, chunk_bytes=LEAST_CHUNK
+        step, keys["roster"], keys["coordinator"], number, spool, chunk_bytes=LEAST_CHUNK
     )
 
 
@@ -152,9 +157,8 @@ def test_agents_over_sockets_give_the_local_release(
     found = drive(run, sockets)
     assert run.included == (0, 1, 2, 3)
     assert run.seeded
-    local = run_local(
-        plan, partition(some_rows(), SITES, "stratified", seed=0), source=SeededSource(7)
-    )
+    parts = partition(some_rows(), SITES, "stratified", seed=0)
+    local = carry_out(plan, LocalEngine(parts, SeededSource(7)))
     assert found.astype(np.float64).tobytes() == local.features.tobytes()
     for number in range(SITES):
         assert spent(tmp_path, number) == pytest.approx(0.9, rel=1e-3)
@@ -225,7 +229,7 @@ def test_chunks_can_be_had_again_until_another_upload_is_made(
     keys: dict[str, Any], tmp_path: Path
 ) -> None:
     policy = Policy(total_epsilon=2.0)
-    agents = [Agent(holdings(keys, n, tmp_path, policy=policy)) for n in range(SITES)]
+    agents = [Agent(a_state(keys, n, tmp_path, policy=policy)) for n in range(SITES)]
     plan = a_plan(samples=1000)
     runs = [a_run(keys, plan, tmp_path / str(number), number) for number in (1, 2)]
     first, second = runs
@@ -260,7 +264,7 @@ def test_chunks_can_be_had_again_until_another_upload_is_made(
             first.receive(site, agents[site].answer(raw))
         first.close()
     assert first.included == (0, 1, 2)
-    assert first.release_sums().shape == plan.query.shape
+    assert first.release_sums().shape == mixtures_of(plan).shape
 
 
 # -- a hostile client on the socket ----------------------------------------------------------------
@@ -385,7 +389,7 @@ def test_requests_of_another_run_are_no_use(
 ) -> None:
     """A relay has two runs' requests, in any round, and hands in the wrong one."""
     mine, other = (a_run(keys, a_plan(), tmp_path / str(n), n) for n in (1, 2))
-    agents = [Agent(holdings(keys, n, tmp_path / "elsewhere")) for n in range(SITES)]
+    agents = [Agent(a_state(keys, n, tmp_path / "elsewhere")) for n in range(SITES)]
     requests = []
     for _ in ROUNDS[:4]:
         for site, raw in list(other.requests()):
@@ -426,15 +430,19 @@ def test_what_a_client_can_get_said_does_not_hold_a_row(
         {"features": ["a", "a"]},
         {},
     ):
-        run = a_run(keys, plan, tmp_path)
-        run._schema = {**SCHEMA, **change} if change else {}
-        asked.append(dict(run.requests())[0])
+        proposed = step_of(plan).as_json()
+        facts = {**proposed["plan"]["facts"], **change} if change else {}
+        step = {**proposed, "plan": {**proposed["plan"], "facts": facts}}
+        run, roster = bytes(16), keys["roster"].digest()
+        body = {"run": run.hex(), "roster": roster.hex(), "step": step}
+        context = Context(run, roster, digest(step))
+        asked.append(seal(context, keys["coordinator"], Message("plan", COORDINATOR, body)))
     said = []
     for fill in (0.125, 987654.321):
         rows = replace(some_rows(), features=np.full((200, 2), fill))
         heard = []
         for raw in asked:
-            agent = Agent(holdings(keys, 0, tmp_path, rows=rows))
+            agent = Agent(a_state(keys, 0, tmp_path, rows=rows))
             try:
                 heard.append(agent.answer(raw))
             except (ProtocolError, InputError) as error:
@@ -480,11 +488,11 @@ def test_what_nobody_foresaw_is_for_the_sites_log_alone(
 def test_a_group_may_be_let_in_to_the_socket(keys: dict[str, Any], tmp_path: Path) -> None:
     own = grp.getgrgid(os.getgid()).gr_name
     for group, mode in ((None, 0o600), (own, 0o660)):
-        with serve(holdings(keys, 0, tmp_path), tmp_path / "socket", group):
+        with serve(a_state(keys, 0, tmp_path), tmp_path / "socket", group):
             found = (tmp_path / "socket").stat()
             assert (found.st_mode & 0o777, found.st_gid) == (mode, os.getgid())
-    with pytest.raises(InputError, match="--group does not exist"):
-        serve(holdings(keys, 0, tmp_path), tmp_path / "socket", "nobody-has-this-group")
+    with pytest.raises(InputError, match="group does not exist"):
+        serve(a_state(keys, 0, tmp_path), tmp_path / "socket", "nobody-has-this-group")
     assert not (tmp_path / "socket").exists()
 
 
@@ -495,7 +503,7 @@ def test_what_an_agent_says_before_the_upload_does_not_depend_on_its_rows(
     rows = some_rows()
     empty = rows.take(np.array([], dtype=np.int64))
     for mine in (rows, empty):
-        agent = Agent(holdings(keys, 0, tmp_path, rows=mine))
+        agent = Agent(a_state(keys, 0, tmp_path, rows=mine))
         run = a_run(keys, a_plan(), tmp_path)
         said.append(agent.answer(dict(run.requests())[0]))
     assert said[0] == said[1]
@@ -523,7 +531,7 @@ def test_what_an_agent_says_before_the_upload_does_not_depend_on_its_rows(
 def test_a_policy_declines_for_a_reason(
     policy: Policy, plan: dict[str, Any], says: str | None
 ) -> None:
-    reason = policy.declines(a_plan(**plan), SCHEMA, Account(policy.limit))
+    reason = policy.declines(step_of(a_plan(**plan)), Account(policy.limit))
     if says is None:
         assert reason is None
     else:
@@ -545,7 +553,7 @@ def test_rows_of_other_classes_are_dropped_and_columns_put_in_order() -> None:
         classes=("maybe", "yes", "no"),
         feature_names=("c", "b", "a"),
     )
-    used = rows_for(rows, a_plan(), ("a", "b"))
+    used = rows_for(rows, a_plan().facts)
     assert used.features.tolist() == [[6.0, 5.0], [9.0, 8.0]]
     assert used.labels.tolist() == [1, 0]
 
@@ -558,7 +566,7 @@ def test_an_agents_file_is_coded_by_the_plans_list_each_record_by_itself() -> No
         "y",
         labels,
     )
-    used = rows_for(UnlistedRows.of(cells, "y"), a_plan(), ("a", "b"))
+    used = rows_for(UnlistedRows.of(cells, "y"), a_plan().facts)
     assert used.features.tolist() == [[3.0, 2.0], [6.0, 5.0]]
     assert used.labels.tolist() == [1, 0]
     assert used.classes == ("no", "yes")
@@ -577,7 +585,7 @@ def test_keys_are_made_once_and_kept_private(capemix: Capemix, tmp_path: Path) -
 
 def test_a_site_looks_at_its_own_rows_before_it_joins(capemix: Capemix, tmp_path: Path) -> None:
     plan = tmp_path / "plan.json"
-    plan.write_text(json.dumps({"plan": a_plan().as_json(), "schema": SCHEMA}))
+    plan.write_text(plan_text(a_plan()))
     table = tmp_path / "rows.csv"
     table.write_text("a,b,y\n" + "0.1,0.2,yes\n0.3,0.4,no\n?,0.6,no\n0.5,0.6,unsure\n" * 5)
     words = ["site", "check", "--data", table, "--label", "y", "--plan", plan]

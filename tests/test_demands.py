@@ -13,29 +13,35 @@ from typing import Any
 import numpy as np
 import pytest
 
-from capemix.agent import Agent, Holdings
+from capemix.agent import Agent, SiteState
 from capemix.data import LabeledRows
 from capemix.engines.flower.local import _permissive
 from capemix.errors import InputError
+from capemix.facts import Facts
 from capemix.ledger import Account, Ledger
-from capemix.sums.share import SourceDraws, prepare_records, share_bytes, site_share
-from capemix.plan import MomentsPlan, Plan, make_moments_plan, make_plan
-from capemix.plan.images import Images
-from capemix.plan.shares import SIZES
-from capemix.statistics.projection import Projection
-from capemix.statistics.moments import Moments, Spreads
-from capemix.sums.steps import PublicMap
+from capemix.methods.class_gaussian import ClassGaussian
+from capemix.methods.image_clusters import ImageClusters
+from capemix.methods.measured import CLASS_SIZES
+from capemix.methods.mixing import Mixing
+from capemix.methods.mixing.planning import plan_mixtures
+from capemix.plan import Plan, make_plan
 from capemix.protocol.coordinator import Run
-from capemix.protocol.demands import Demands, demands_of
-from capemix.protocol.part import Part
+from capemix.protocol.demands import Demands, _of_sum, demands_of
 from capemix.protocol.policy import Policy
+from capemix.protocol.step import ReleaseStep
+from capemix.queries import ALL_ONCE, QueryShape
 from capemix.randomness.source import SeededSource
+from capemix.statistics.histograms import ClassCounts
+from capemix.statistics.moments import Spreads
+from capemix.statistics.projection import Projection
+from capemix.sums.query import SumQuery
+from capemix.sums.share import SourceDraws, prepare_records, share_bytes, site_share
+from capemix.sums.steps import PublicMap
 from capemix.zerosum.graph import PeerGraph
 from capemix.zerosum.masks import deal_keys
-from world import a_document, a_roster, identity
+from world import a_document, a_roster, identity, mixtures_of, step_of
 
 SITES = 4
-SCHEMA = {"features": ["a", "b", "c"], "label": "y", "image_shape": None}
 LIMITS = ("upload_bytes", "memory_bytes", "work", "draws")
 
 
@@ -52,14 +58,22 @@ def a_plan(**changed: Any) -> Plan:
         "colluding": 1,
         "dropouts": 1,
     }
-    return make_plan(**{**asked, **changed}).calibrate(0.9)
+    plan = plan_mixtures(**{**asked, **changed})
+    names = ("a", "b", "c") if plan.facts.width == 3 else plan.facts.features
+    return replace(plan, facts=replace(plan.facts, features=names, label="y")).calibrate(0.9)
 
 
 @cache
-def in_rounds(**changed: Any) -> MomentsPlan:
-    asked: dict[str, Any] = {"width": 3, "classes": ("no", "yes"), "scheme": "cape"}
-    asked["normalise"] = PublicMap.of_range(0, 255)
-    return make_moments_plan(**{**asked, "sites": SITES, **changed}).calibrate(0.9)
+def in_sums(width: int = 3, classes: int = 2, **changed: Any) -> Plan:
+    """Of many sums in each of which every record takes part."""
+    method = changed.pop("method", ClassGaussian())
+    facts = Facts(
+        features=tuple(f"column {place}" for place in range(width)),
+        label="y",
+        classes=tuple(range(classes)),
+        **{"normalise": PublicMap.of_range(0, 255), **changed},
+    )
+    return make_plan(facts, method, scheme="cape", sites=SITES).calibrate(0.9)
 
 
 def huge() -> Plan:
@@ -69,7 +83,7 @@ def huge() -> Plan:
 
 def declined(plan: Plan, policy: Policy | None = None) -> str | None:
     policy = policy or Policy()
-    return policy.declines(plan, SCHEMA, Account(policy.limit))
+    return policy.declines(step_of(plan), Account(policy.limit))
 
 
 def rows_of(count: int) -> LabeledRows:
@@ -82,23 +96,23 @@ def an_agent(count: int, folder: Path, policy: Policy) -> Agent:
     folder.mkdir()
     budget = Ledger.open(folder / "ledger.db").lineage("rows")
     roster = a_roster(SITES)
-    return Agent(Holdings(0, identity("site 0"), roster, policy, rows_of(count), budget, 7))
+    return Agent(SiteState(0, identity("site 0"), roster, policy, rows_of(count), budget, 7))
 
 
 def answered(plan: Plan, count: int, folder: Path, policy: Policy) -> tuple[bytes, Account]:
     """What a site with so many rows says to the proposal, and what it was charged."""
     agent = an_agent(count, folder, policy)
     roster, key = a_roster(SITES), identity("coordinator")
-    run = Run(plan, SCHEMA, roster, key, bytes(range(16)), folder, chunk_bytes=256 << 20)
+    run = Run(step_of(plan), roster, key, bytes(range(16)), folder, chunk_bytes=256 << 20)
     said = agent.answer(dict(run.requests())[0])
-    return said, agent._holdings.budget.account()
+    return said, agent._state.budget.account()
 
 
 @pytest.mark.parametrize("policy", [Policy(), Policy(largest_upload_bytes=1 << 60)])
 def test_a_plan_of_12_gb_is_declined_and_not_charged_whatever_the_rows(
     policy: Policy, tmp_path: Path
 ) -> None:
-    assert share_bytes(huge()) == 12 * 10**9
+    assert share_bytes(mixtures_of(huge())) == 12 * 10**9
     said = []
     for count in (1, 100_000):
         answer, account = answered(huge(), count, tmp_path / str(count), policy)
@@ -141,7 +155,7 @@ def test_every_demand_has_a_limit() -> None:
 def test_demands_are_those_of_the_plans_numbers() -> None:
     plan = a_plan(samples=1000)
     asked = demands_of(plan)
-    assert asked.upload_bytes == share_bytes(plan) == 1000 * 3 * 4
+    assert asked.upload_bytes == share_bytes(mixtures_of(plan)) == 1000 * 3 * 4
     assert asked.work == 1000 * 3 * (1 + 1 + 3 + 16)  # noise, own mask, three pairs, rows
     assert asked.draws == 2  # 500 draws of a class, at a rate of 16 / 4000
     more = {
@@ -165,22 +179,27 @@ def test_understated_class_sizes_do_not_hide_the_work_of_a_record() -> None:
     assert "declare the true class sizes" in reason
 
 
-def test_rounds_are_judged_all_together() -> None:
-    whole = in_rounds()
-    each = [demands_of(plan) for plan in whole.chosen_rounds().plans.values()]
-    asked = demands_of(whole)
-    assert asked.work == sum(one.work for one in each)
-    assert asked.draws == len(each)
-    assert asked.upload_bytes == max(one.upload_bytes for one in each)
-    first = whole.chosen_rounds().plan(
-        SIZES,
-        classes=whole.classes,
-        contribution=Moments(Projection(whole.normalise, 3, 2), 1.0, (1.0, 0.0)),
+@pytest.mark.parametrize("method", [ClassGaussian(), Mixing(samples=50, mixture=16)])
+@pytest.mark.parametrize("way", [PublicMap.of_range(0, 255), None])
+def test_all_sums_of_a_release_are_judged_together(method: Any, way: PublicMap | None) -> None:
+    """Those that open it included."""
+    plan = in_sums(method=method, normalise=way)
+    each = [share_bytes(query) for query in plan.queries()]
+    asked = demands_of(plan)
+    numbers = [line.rows * line.width * line.repeats for line in plan.outline]
+    selected = [max(group.selected for group in line.participation) for line in plan.outline]
+    peers = SITES - 1
+    assert asked.work == sum(
+        count * (2 + peers + rows) for count, rows in zip(numbers, selected, strict=True)
     )
-    part = Part(bytes(16), whole, SIZES)
+    assert asked.upload_bytes == max(each)
+    if not plan.drawn:
+        assert asked.draws == len(each) == len(plan.names)
+    assert plan.names[0] == CLASS_SIZES
+    step = ReleaseStep(bytes(16), plan, CLASS_SIZES, ClassCounts(3, 2))
     for work, fits in ((asked.work, True), (asked.work - 1, False)):
-        policy = Policy(synthesizers=("moments",), largest_work=work)
-        reason = policy.declines(first, SCHEMA, Account(policy.limit), part)
+        policy = Policy(methods=(plan.method.kind,), largest_work=work)
+        reason = policy.declines(step, Account(policy.limit))
         assert (reason is None) == fits
         assert fits or "largest_work" in str(reason)
 
@@ -190,9 +209,10 @@ def test_the_largest_plans_that_are_usual_fit_the_limits_as_they_come() -> None:
     for mixture in (1, 64, 512):
         plan = a_plan(**digits, samples=60_000, mixture=mixture, sites=10)
         assert Policy().exceeded(demands_of(plan)) is None
+    images = ImageClusters(soft_labels=True, deskew=True)
     for plan in (
-        in_rounds(width=250, classes=tuple(range(1000))),
-        in_rounds(width=784, classes=tuple(range(10)), images=Images((28, 28), True, True)),
+        in_sums(width=250, classes=1000),
+        in_sums(width=784, classes=10, method=images, image_shape=(28, 28)),
     ):
         assert Policy().exceeded(demands_of(plan)) is None
 
@@ -214,16 +234,32 @@ def test_a_trials_policy_allows_what_its_plan_asks_for() -> None:
     assert policy.largest_draws == asdict(demands_of(plan))["draws"]
 
 
+@pytest.mark.parametrize("sizes", [(1, 1), (20, 30), (4000, 10**9)])
+@pytest.mark.parametrize("tune", [False, True])
+def test_a_trials_policy_allows_what_its_plan_asks_for_whatever_is_measured(
+    sizes: tuple[int, int], tune: bool
+) -> None:
+    method = Mixing(samples=5000, mixture=16, clip=1.0, redraw=90 if tune else None, tune=tune)
+    plan = in_sums(method=method)
+    policy = _permissive(plan)
+    if tune:
+        sizes = (max(sizes[0], 8), max(sizes[1], 8))  # of fewer records nothing can be tuned
+    later = replace(plan, measured=replace(plan.facts, class_sizes=sizes)).settled()
+    for one in (plan, later):
+        assert policy.exceeded(demands_of(one)) is None
+    assert policy.total_epsilon == policy.max_epsilon == plan.epsilon
+
+
 # -- that the estimate is one ----------------------------------------------------------------------
 
 
-def peak(plan: Plan, features: Any, labels: Any) -> int:
+def peak(query: SumQuery, features: Any, labels: Any) -> int:
     keys = deal_keys(PeerGraph.complete(SITES), SeededSource(1))[0]
-    draws = SourceDraws(plan, SeededSource(2))
+    draws = SourceDraws(query, SeededSource(2))
     tracemalloc.start()
     try:
-        prepared = prepare_records(plan, features, labels)
-        site_share(plan, 0, prepared, draws, keys, threads=1)
+        prepared = prepare_records(query, features, labels)
+        site_share(query, 0, prepared, draws, keys, threads=1)
         return tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()
@@ -234,19 +270,21 @@ def test_no_more_memory_is_taken_than_a_plan_is_said_to(count: int) -> None:
     rng = np.random.default_rng(3)
     frame = Projection(PublicMap.of_range(0, 255), 60, 2, basis=rng.normal(size=(60, 60)))
     asked = Spreads(frame, 1.0)
-    by_number = make_plan(
-        width=1, class_sizes=(900,), samples=3 << 20, mixture=3, scheme="cape", sites=SITES
-    )
-    moments = make_plan(
-        width=3600, class_sizes=(1, 1), samples=2, mixture=1, clip=1.0, scheme="cape",
-        sites=SITES, contribution=asked, classes=(0, 1),
+    by_number = plan_mixtures(
+        width=1, class_sizes=(900,), samples=3 << 20, mixture=3, scheme="cape", sites=SITES,
+        noise=2.0,
     )  # fmt: skip
-    for plan, width in ((by_number, 1), (a_plan(samples=1 << 20), 3), (moments, 60)):
-        calibrated = plan if plan.noise else replace(plan, noise=2.0)
+    by_class = in_sums(width=60)
+    spreads = QueryShape("spreads", "products", "spreads", 3600, (ALL_ONCE,) * 2)
+    products = replace(by_class.query(CLASS_SIZES), line=spreads).of(asked)
+    drawn = [(plan, mixtures_of(plan)) for plan in (by_number, a_plan(samples=1 << 20))]
+    for plan, query in (*drawn, (by_class, products)):
+        width = query.summed.columns
         rows = rng.normal(size=(count, width))
-        labels = rng.integers(0, len(plan.classes), count)
-        said = demands_of(calibrated)
-        found = peak(calibrated, rows, labels)
+        labels = rng.integers(0, len(plan.facts.listed), count)
+        said = _of_sum(query)
+        assert said.memory_bytes <= demands_of(plan).memory_bytes or plan is by_class
+        found = peak(query, rows, labels)
         kept = 8 * rows.size  # of each record, up to a limit of its own: the frame's 60 directions
         assert said.upload_bytes < found
         assert found < said.memory_bytes + 2 * rows.size + kept

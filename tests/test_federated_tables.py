@@ -15,26 +15,24 @@ import pandas as pd
 import pytest
 
 from capemix import documents
-from capemix.agent import Agent, Holdings
+from capemix.agent import Agent, SiteState
 from capemix.data import LabeledRows, Table, UnlistedRows, open_data, partition
 from capemix.data.schema import Category, Number
 from capemix.data.writing import write_table
-from capemix.engines.flower.coordinator_app import no_rows
 from capemix.engines.flower.files import plan_text, read_plan_file
-from capemix.engines.local import sums_local
 from capemix.errors import InputError
-from capemix.moments import release_moments
-from capemix.plan import MomentsPlan, Plan, make_moments_plan
-from capemix.sums.steps import PublicMap
+from capemix.facts import Facts, map_of
+from capemix.methods.class_gaussian import ClassGaussian
+from capemix.plan import Plan, make_plan
 from capemix.private import PRIVATE
-from capemix.protocol.part import Part
 from capemix.protocol.policy import Policy
-from capemix.randomness.source import SeededSource
-from capemix.release import Release, read_release
-from capemix.synthesizers.tables import map_of
+from capemix.protocol.step import ReleaseStep
+from capemix.release import read_release
+from capemix.run import run as carry_out
+from capemix.sums.steps import PublicMap
 from conftest import Capemix
 from test_agent import an_agent, keys
-from test_rounds import SEED, SITES, Federation, allowing, coordinated, first_rounds, promised
+from test_programs import SEED, SITES, Federation, allowing, coordinated, local, next_step, of
 from test_tables import PEOPLE, coded, people
 
 __all__ = ["an_agent", "coordinated", "keys"]  # fixtures
@@ -69,16 +67,10 @@ def files(folder: Path, frame: pd.DataFrame) -> list[Path]:
     return found
 
 
-def a_plan(table: Table = PEOPLE, **changed: Any) -> MomentsPlan:
-    asked: dict[str, Any] = {
-        "width": table.width, "classes": table.classes, "normalise": map_of(table), "table": table,
-        "samples": 300, "scheme": "cape", "sites": SITES, "colluding": 1, "dropouts": 1,
-    }  # fmt: skip
-    return make_moments_plan(**{**asked, **changed}).calibrate(8.0)
-
-
-def local(plan: MomentsPlan, rows: list[LabeledRows]) -> Release:
-    return release_moments(plan, rows[0], sums_local(rows, SeededSource(SEED)), promised)
+def a_plan(table: Table = PEOPLE) -> Plan:
+    who = {"scheme": "cape", "sites": SITES, "colluding": 1, "dropouts": 1}
+    facts = Facts.of(table.no_rows())
+    return make_plan(facts, ClassGaussian(samples=300), **who).calibrate(8.0)
 
 
 # -- the protocol ----------------------------------------------------------------------------------
@@ -109,14 +101,16 @@ def test_sites_with_files_of_their_own_release_what_one_process_does(
     assert not any(odd in said for odd in ("a private", "perhaps", "unsaid"))
 
 
-def proposal(plan: MomentsPlan) -> tuple[Plan, Part]:
-    """Its first round."""
+def proposal(plan: Plan) -> ReleaseStep:
+    """Its first sum."""
 
-    def never(*_: Any) -> Any:
-        raise AssertionError
+    class Never(Federation):
+        def __init__(self) -> None: ...
 
-    whole, name, asked = first_rounds(plan, never, 0)
-    return asked, Part(bytes(16), whole, name)
+        def sum(self, *_: Any) -> Any:
+            raise AssertionError
+
+    return next_step(plan, Never(), 0)
 
 
 OTHERS = {
@@ -144,24 +138,23 @@ OTHERS = {
 def test_a_site_takes_part_by_no_other_schema_than_its_own(tmp_path: Path, name: str) -> None:
     other = OTHERS[name]
     world = Federation(tmp_path, allowing(a_plan()), [coded(people(100))] * SITES)
-    assert world.answer(*proposal(a_plan())) is None
-    world.schema = other.no_rows().schema()
-    said = world.answer(*proposal(a_plan(other)))
+    assert world.answer(proposal(a_plan())) is None
+    said = world.answer(proposal(a_plan(other)))
     assert said is not None
     assert "not coded by the plan's schema" in said
     assert world.charges == 0
 
 
 def test_coded_rows_and_rows_of_numbers_are_not_taken_for_each_other(tmp_path: Path) -> None:
-    plain = replace(a_plan(), table=None)
-    world = Federation(tmp_path / "coded", allowing(plain), [coded(people(100))] * SITES)
-    names = list(PEOPLE.no_rows().feature_names)
-    world.schema = {"features": names, "label": "income", "image_shape": None}
-    assert "not coded by the plan's schema" in str(world.answer(*proposal(plain)))
+    coded_by = a_plan().facts
+    plain = replace(coded_by, features=PEOPLE.no_rows().feature_names, table=None)
+    numbers = of(proposal(a_plan()), facts=plain)
+    world = Federation(tmp_path / "coded", allowing(a_plan()), [coded(people(100))] * SITES)
+    assert "not coded by the plan's schema" in str(world.answer(numbers))
     uncoded = [replace(coded(people(100)), table=None)] * SITES
     world = Federation(tmp_path / "plain", allowing(a_plan()), uncoded)
-    world.schema = PEOPLE.no_rows().schema()
-    assert "not coded by the plan's schema" in str(world.answer(*proposal(a_plan())))
+    assert world.answer(numbers) is None
+    assert "not coded by the plan's schema" in str(world.answer(proposal(a_plan())))
 
 
 def test_a_policy_judges_a_schemas_columns_by_their_own_names(tmp_path: Path) -> None:
@@ -175,21 +168,24 @@ def test_a_policy_judges_a_schemas_columns_by_their_own_names(tmp_path: Path) ->
     ):
         policy = allowing(a_plan(), columns=columns, classes=PEOPLE.classes)
         world = Federation(tmp_path / str(number), policy, rows)
-        said = world.answer(*proposal(a_plan()))
+        said = world.answer(proposal(a_plan()))
         assert (said is None) == (says is None)
         assert says is None or says in str(said)
-    for features in (list(rows[0].feature_names), list(PEOPLE.names[::-1]), ["age"], None):
-        world.schema = {**rows[0].schema(), "features": features}
-        assert "does not name the plan's columns" in str(world.answer(*proposal(a_plan())))
+    for features in (rows[0].feature_names, PEOPLE.names[::-1], ("age",)):
+        with pytest.raises(InputError, match="schema does not fit the rows"):
+            replace(a_plan().facts, features=features)
 
 
 def test_a_schemas_ranges_are_the_ones_that_columns_are_mapped_by(tmp_path: Path) -> None:
     """A site's people read ranges in the schema, so no others may stand elsewhere in the plan."""
     world = Federation(tmp_path, allowing(a_plan()), [coded(people(100))] * SITES)
     wide = replace(map_of(PEOPLE), high=(1e6,) * PEOPLE.width)
-    for how in (wide, PublicMap.of_range(0, 1)):
-        said = world.answer(*proposal(a_plan(normalise=how)))
+    step = proposal(a_plan())
+    for how in (wide, PublicMap.of_range(0, 1), None):
+        facts = replace(step.plan.facts, normalise=how)
+        said = world.answer(of(step, facts=facts, opening_multiplier=step.plan.multiplier))
         assert "in another way than its schema says" in str(said)
+        assert "is not what it leaves open" in str(world.answer(of(step, measured=facts)))
 
 
 def test_what_a_site_answers_to_a_schema_does_not_depend_on_its_rows(tmp_path: Path) -> None:
@@ -200,15 +196,15 @@ def test_what_a_site_answers_to_a_schema_does_not_depend_on_its_rows(tmp_path: P
     frame["age"] = -1e300
     kept = [coded(people(100)), coded(frame), PEOPLE.no_rows()]
     world = Federation(tmp_path, allowing(a_plan()), [kept[0]] * SITES)
-    own = world.agents[0]._holdings
-    asked = []
-    for table in (PEOPLE, *OTHERS.values()):
-        world.schema = table.no_rows().schema()
-        asked.append(dict(world.run(*proposal(a_plan(table))).requests())[0])
+    own = world.agents[0]._state
+    asked = [
+        dict(world.run(proposal(a_plan(table))).requests())[0]
+        for table in (PEOPLE, *OTHERS.values())
+    ]
 
     def heard(rows: LabeledRows) -> list[bytes]:
         agent = Agent(
-            Holdings(0, own.identity, own.roster, own.policy, rows, own.budget, own.test_seed)
+            SiteState(0, own.identity, own.roster, own.policy, rows, own.budget, own.test_seed)
         )
         return [agent.answer(raw) for raw in asked]
 
@@ -228,7 +224,7 @@ def test_a_site_without_a_fitting_cell_uploads_noise(tmp_path: Path) -> None:
     assert len(odd) == 0
     plan = a_plan()
     world = Federation(tmp_path / "world", allowing(plan), [*rows, odd])
-    found = release_moments(plan, rows[0], world.sum_of(), promised)
+    found = carry_out(plan, world)
     same = local(plan, [*rows, PEOPLE.no_rows()])
     assert found.features.tobytes() == same.features.tobytes()
 
@@ -252,16 +248,18 @@ def test_coded_rows_come_back_from_the_file_of_a_trial(tmp_path: Path) -> None:
     assert np.array_equal(listed[:, others], none[:, others])
 
 
-def test_a_coordinator_takes_a_schema_that_is_the_plans_alone(tmp_path: Path) -> None:
-    schema = PEOPLE.no_rows().schema()
-    assert schema["features"] == list(PEOPLE.names)
-    (tmp_path / "plan.json").write_text(plan_text(a_plan(), schema))
-    plan, read = read_plan_file(tmp_path / "plan.json")
-    empty = no_rows(plan, read)
-    assert (empty.table, len(empty)) == (PEOPLE, 0)
+def test_a_plan_file_has_the_schema_and_no_other_names(tmp_path: Path) -> None:
+    (tmp_path / "plan.json").write_text(plan_text(a_plan()))
+    plan = read_plan_file(tmp_path / "plan.json")
+    assert plan == a_plan()
+    assert (plan.facts.table, plan.facts.features) == (PEOPLE, PEOPLE.names)
+    said = json.loads(plan_text(a_plan()))
     for change in ({"features": ["age"]}, {"label": "age"}, {"image_shape": [3, 4]}):
-        with pytest.raises(InputError, match="that the plan codes"):
-            no_rows(plan, {**schema, **change})
+        (tmp_path / "plan.json").write_text(
+            json.dumps(said | {"facts": said["facts"] | change})
+        )
+        with pytest.raises(InputError, match="does not fit the rows"):
+            read_plan_file(tmp_path / "plan.json")
 
 
 # -- commands --------------------------------------------------------------------------------------
@@ -270,7 +268,7 @@ def test_a_coordinator_takes_a_schema_that_is_the_plans_alone(tmp_path: Path) ->
 def proposed(capemix: Capemix, folder: Path, *words: object) -> Any:
     (folder / "schema.json").write_text(json.dumps(documents.as_json(PEOPLE)))
     return capemix(
-        *("federate", "plan", "--synthesizer", "moments", "--epsilon", 3, "--sites", SITES),
+        *("federate", "plan", "--method", "class-gaussian", "--epsilon", 3, "--sites", SITES),
         *("--schema", folder / "schema.json", "--out", folder / "plan.json", "--json", *words),
     )
 
@@ -280,9 +278,9 @@ def test_a_plan_with_a_schema_is_written_set_up_and_checked(
 ) -> None:
     made = proposed(capemix, tmp_path)
     assert made.json["epsilon"] == pytest.approx(3, rel=1e-3)
-    plan, _ = read_plan_file(tmp_path / "plan.json")
-    assert isinstance(plan, MomentsPlan)
-    assert (plan.table, plan.normalise) == (PEOPLE, map_of(PEOPLE))
+    plan = read_plan_file(tmp_path / "plan.json")
+    assert plan.method == ClassGaussian()
+    assert (plan.facts.table, plan.facts.normalise) == (PEOPLE, map_of(PEOPLE))
     words = ("federate", "init", tmp_path / "fed", "--plan", tmp_path / "plan.json")
     assert capemix(*words).code == 0
     policy = documents.read(Policy, tmp_path / "fed" / "policy.json", name="policy")
@@ -304,13 +302,11 @@ def test_a_plan_with_a_schema_is_written_set_up_and_checked(
     words_of_others = replace(
         PEOPLE, columns=(Category("work", ("\x1b[2J", "office")), *PEOPLE.columns[:2])
     )
-    (tmp_path / "plan.json").write_text(
-        plan_text(a_plan(words_of_others), words_of_others.no_rows().schema())
-    )
+    (tmp_path / "plan.json").write_text(plan_text(a_plan(words_of_others)))
     assert "\x1b" not in capemix(*words).out
     file.write_text("age,income\n3,low\n4,high\n")
     odd = replace(PEOPLE, columns=(Category("w\x1b[2Jork", ("a", "b")), *PEOPLE.columns[1:]))
-    (tmp_path / "plan.json").write_text(plan_text(a_plan(odd), odd.no_rows().schema()))
+    (tmp_path / "plan.json").write_text(plan_text(a_plan(odd)))
     ran = capemix(*words)
     assert ran.code == 2
     assert "schema names no column" in ran.err
@@ -324,9 +320,9 @@ def test_a_plan_with_a_schema_is_written_set_up_and_checked(
         (("--label", "income"), "--label is the schema's to say"),
         (("--classes", "a,b"), "--classes is the schema's to say"),
         (("--public-range", "0,1"), "--public-range is the schema's to say"),
-        (("--synthesizer", "mixing"), "--schema needs a synthesizer that restores categories"),
-        (("--synthesizer", "moments+teacher"), "--schema needs a synthesizer that restores"),
-        (("--mixture", 4), "--mixture has no meaning for moments"),
+        (("--method", "mixing"), "--schema"),
+        (("--method", "image-clusters"), "--schema"),
+        (("--mixture", 4), "--mixture"),
     ],
 )
 def test_what_a_schema_says_is_not_said_twice(
@@ -349,12 +345,12 @@ def test_an_agent_codes_its_file_by_the_plan_that_its_people_have_read(
     an_agent: Any, capemix: Capemix, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert proposed(capemix, tmp_path).code == 0
-    held: list[Holdings] = []
+    held: list[SiteState] = []
     begin = Agent.__init__
 
-    def kept(agent: Agent, holdings: Holdings) -> None:
-        held.append(holdings)
-        begin(agent, holdings)
+    def kept(agent: Agent, state: SiteState) -> None:
+        held.append(state)
+        begin(agent, state)
 
     monkeypatch.setattr(Agent, "__init__", kept)
     file = files(tmp_path, untidy())[1]
@@ -385,7 +381,7 @@ def test_a_table_through_flower_from_the_command_line(capemix: Capemix, tmp_path
     (tmp_path / "schema.json").write_text(json.dumps(documents.as_json(PEOPLE)))
     untidy().to_csv(tmp_path / "people.csv", index=False)
     words = ("--data", tmp_path / "people.csv", "--schema", tmp_path / "schema.json")
-    words += ("--synthesizer", "moments", "--epsilon", 8, "--sites", 3, "--samples", 200)
+    words += ("--method", "class-gaussian", "--epsilon", 8, "--sites", 3, "--samples", 200)
     words += ("--class-sizes", "180,420", "--test-seed", SEED, "--no-ledger")
     made = capemix("synth", *words, "--scheme", "cape", "--out", tmp_path / "one", "--json")
     assert made.code == 0, made.err

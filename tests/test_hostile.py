@@ -30,7 +30,7 @@ from hypothesis.stateful import (
     rule,
 )
 
-from capemix.plan import make_plan
+from capemix.methods.mixing.planning import plan_mixtures
 from capemix.protocol import wire
 from capemix.protocol.agreement import box_key, pair_key, public_bytes, setting_of
 from capemix.protocol.chunks import LEAST_CHUNK
@@ -44,6 +44,7 @@ from world import (
     counting_plan,
     identity,
     signed_request,
+    step_of,
 )
 
 CHUNKS = 3
@@ -283,16 +284,11 @@ class HostileWorld(RuleBasedStateMachine):
 
     @rule(pick=PICK)
     def the_server_proposes_another_plan(self, pick: int) -> None:
-        other = make_plan(**{**ASKED, "sites": len(self.world.sites), "clip": 50.0, "noise": 0.5})
-        body = {
-            "run": RUN.hex(),
-            "roster": self.world.roster.digest().hex(),
-            "plan": other.as_json(),
-            "schema": {},
-        }
-        context = Context(
-            RUN, self.world.roster.digest(), wire.proposal_digest(other.as_json(), {})
-        )
+        sites = len(self.world.sites)
+        other = plan_mixtures(**{**ASKED, "sites": sites, "clip": 50.0, "noise": 0.5})
+        roster, proposed = self.world.roster.digest(), step_of(other).as_json()
+        body = {"run": RUN.hex(), "roster": roster.hex(), "step": proposed}
+        context = Context(RUN, roster, wire.digest(proposed))
         message = Message("plan", COORDINATOR, body)
         self.ask(self.victim(pick), wire.seal(context, identity("coordinator"), message))
 

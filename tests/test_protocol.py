@@ -16,21 +16,25 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from capemix import documents
+from capemix.collector import Origin
 from capemix.data import LabeledRows, partition
-from capemix.engines.in_process import run_in_process
-from capemix.engines.local import run_local
+from capemix.engines.in_process import InProcessEngine
+from capemix.engines.local import LocalEngine
 from capemix.errors import InputError
-from capemix.sums.share import share_bytes
-from capemix.plan import Plan, make_plan, plan_from_json
+from capemix.methods.mixing.planning import plan_mixtures
+from capemix.plan import Plan
 from capemix.protocol import shamir, wire
 from capemix.protocol.agreement import peers_among, public_bytes
 from capemix.protocol.chunks import DEFAULT_CHUNK, LEAST_CHUNK, MOST_CHUNK, Cut
 from capemix.protocol.coordinator import Run
 from capemix.protocol.roster import Member, Roster
 from capemix.protocol.site import ROUNDS
+from capemix.protocol.step import ReleaseStep
 from capemix.protocol.wire import COORDINATOR, Context, Message, ProtocolError
 from capemix.randomness.source import SeededSource
-from capemix.release import Release
+from capemix.run import run
+from capemix.sums.query import SumQuery
+from capemix.sums.share import share_bytes
 from world import (
     ASKED,
     RUN,
@@ -41,10 +45,32 @@ from world import (
     counting_plan,
     expected,
     identity,
+    mixtures_of,
     reseal,
+    step_of,
 )
 
 # -- the same release as in one process ---------------------------------------------------------
+
+
+class OneDrive:
+    """An engine whose one sum is a drive of a world."""
+
+    def __init__(self, world: World) -> None:
+        self.world = world
+
+    def check(self, plan: Plan) -> None:
+        assert plan == self.world.plan
+
+    def origin(self, plan: Plan) -> Origin:  # noqa: ARG002
+        return Origin(seeded=True, one_process=True)
+
+    def list_classes(self, *_asked: object) -> dict[str, float]:
+        raise AssertionError
+
+    def sum(self, plan: Plan, query: SumQuery) -> np.ndarray:
+        assert query == mixtures_of(plan)
+        return self.world.drive()
 
 
 @pytest.mark.parametrize(
@@ -61,7 +87,7 @@ def test_the_protocol_gives_the_local_engines_release(
         feature_names=tuple("abcde"),
     )
     parts = partition(rows, 4, "dirichlet", seed=1)
-    plan = make_plan(
+    plan = plan_mixtures(
         width=5,
         class_sizes=(60, 60),
         samples=40,
@@ -73,11 +99,8 @@ def test_the_protocol_gives_the_local_engines_release(
         dropouts=1,
         masks=masks,
     ).calibrate(5.0)
-    sums = World(plan, tmp_path, seed=3, rows=list(parts)).drive()
-    found = Release.from_means(
-        plan, sums, plan.guarantee(seeded=True, one_process=True), schema_of=rows
-    )
-    local = run_local(plan, parts, source=SeededSource(3))
+    found = run(plan, OneDrive(World(plan, tmp_path, seed=3, rows=list(parts))))
+    local = run(plan, LocalEngine(parts, SeededSource(3)))
     if masks == "ring":
         assert found.features.tobytes() == local.features.tobytes()
         found.save(tmp_path / "a")
@@ -103,7 +126,7 @@ def test_a_site_lost_between_shares_and_upload_is_recovered(tmp_path: Path, mask
 def test_a_sparse_graph_carries_the_sum_and_its_losses(
     tmp_path: Path, lost: tuple[int, ...]
 ) -> None:
-    plan = make_plan(
+    plan = plan_mixtures(
         **{**ASKED, "sites": 14, "colluding": 2, "dropouts": 2, "clip": 2.0**14},
         peers=8,
         noise=0.0,
@@ -119,11 +142,11 @@ def test_a_sparse_graph_carries_the_sum_and_its_losses(
 
 
 def test_the_sparse_graph_comes_from_every_sites_nonce() -> None:
-    plan = make_plan(**{**ASKED, "sites": 14, "colluding": 2}, peers=8, noise=0.0)
+    plan = plan_mixtures(**{**ASKED, "sites": 14, "colluding": 2}, peers=8, noise=0.0)
     nonces = {s: bytes([s]) * 32 for s in range(14)}
-    drawn = peers_among(plan, nonces)
+    drawn = peers_among(plan.federation, nonces)
     for site in range(14):
-        other = peers_among(plan, {**nonces, site: bytes(32) if site else b"x" * 32})
+        other = peers_among(plan.federation, {**nonces, site: bytes(32) if site else b"x" * 32})
         assert other != drawn
 
 
@@ -150,7 +173,7 @@ def test_a_late_upload_stays_out_and_stays_masked(tmp_path: Path) -> None:
         other = bytes.fromhex(world.run._replies[1][peer].body["mask"])
         key = pair_key(world.run._context, own, other, 3, peer)
         remove_pair_noise(values, key, RingMasks(), ("mixtures", 0), included=3, missing=peer)
-    unit = plan.query.lattice_scale
+    unit = mixtures_of(plan).lattice_scale
     assert np.abs(values.view(np.int64) / unit - [8.0, 1.0]).min() > 1e6
     assert "3" not in json.dumps(sorted(world.run._replies[5][0].body["own"]))
 
@@ -373,8 +396,8 @@ def test_an_announcement_of_another_form_loses_the_site(
 def test_memory_for_the_sum_does_not_grow_with_the_sites(tmp_path: Path) -> None:
     peaks, size = [], 0
     for sites in (4, 12):
-        plan = make_plan(**{**ASKED, "sites": sites, "width": 64, "samples": 40_000}, noise=0.0)
-        size = share_bytes(plan)
+        plan = plan_mixtures(**{**ASKED, "sites": sites, "width": 64, "samples": 40_000}, noise=0.0)
+        size = share_bytes(mixtures_of(plan))
         rows = LabeledRows(
             features=np.ones((1, 64)),
             labels=np.zeros(1, dtype=np.int64),
@@ -477,12 +500,13 @@ def test_a_server_that_swaps_a_key_is_caught(tmp_path: Path, name: str) -> None:
 def test_a_server_that_alters_the_plan_for_one_site_is_caught(tmp_path: Path) -> None:
     plan = counting_plan(4, 1, 1)
     world = World(plan, tmp_path)
-    other = make_plan(**{**ASKED, "clip": 50.0, "noise": 0.5})
+    other = plan_mixtures(**{**ASKED, "clip": 50.0, "noise": 0.5})
 
     def alter(site: int, round_: str, raw: bytes) -> bytes:
         if round_ == "plan" and site == 2:
-            context = Context(RUN, world.roster.digest(), wire.proposal_digest(other.as_json(), {}))
-            body = {**wire.parse(raw).body, "plan": other.as_json()}
+            proposed = step_of(other).as_json()
+            context = Context(RUN, world.roster.digest(), wire.digest(proposed))
+            body = {**wire.parse(raw).body, "step": proposed}
             return wire.seal(context, identity("coordinator"), Message("plan", COORDINATOR, body))
         return raw
 
@@ -497,7 +521,7 @@ def test_another_roster_is_refused(tmp_path: Path) -> None:
         world.roster.coordinator,
         (*world.roster.sites[:3], Member("puppet", public_bytes(identity("puppet")).hex())),
     )
-    run = Run(plan, {}, puppets, identity("coordinator"), RUN, tmp_path)
+    run = Run(step_of(plan), puppets, identity("coordinator"), RUN, tmp_path)
     _, raw = next(iter(run.requests()))
     with pytest.raises(ProtocolError, match="roster"):
         world.sites[0].answer(raw)
@@ -533,8 +557,8 @@ def test_a_message_of_another_run_is_refused(tmp_path: Path) -> None:
 def test_a_policy_says_no_without_looking_at_rows(tmp_path: Path) -> None:
     plan = counting_plan(4, 1, 1)
 
-    def consent(site: int, plan: Plan) -> str | None:
-        return "too few sites" if site == 1 and plan.federation.sites < 10 else None
+    def consent(site: int, step: ReleaseStep) -> str | None:
+        return "too few sites" if site == 1 and step.plan.federation.sites < 10 else None
 
     world = World(plan, tmp_path, consent=consent)
     assert_sum(world.drive(), (0, 2, 3))
@@ -651,12 +675,20 @@ def test_arbitrary_bytes_are_a_protocol_error(raw: bytes) -> None:
 
 @pytest.mark.parametrize("asked", [{}, {"masks": "gaussian"}, {"relation": "replace-one"}])
 def test_a_plan_comes_back_from_its_json(asked: dict[str, Any]) -> None:
-    plan = make_plan(**{**ASKED, **asked, "noise": 0.5})
-    found = json.loads(json.dumps(plan.as_json()))
-    assert plan_from_json(found) == plan
-    for change in ({"clip": -1.0}, {"noise": "none"}, {"queries": []}, {"sites": 3}, {"extra": 1}):
+    plan = plan_mixtures(**{**ASKED, **asked, "noise": 0.5})
+    found = json.loads(json.dumps(documents.as_json(plan)))
+    assert documents.from_json(Plan, found, name="the plan") == plan
+    for inside, change in (
+        ("method", {"clip": -1.0}),
+        (None, {"multiplier": "none"}),
+        (None, {"outline": []}),
+        ("federation", {"sites": 2, "colluding": 2}),
+        (None, {"extra": 1}),
+        ("facts", {"extra": 1}),
+    ):
+        bent = found | change if inside is None else found | {inside: found[inside] | change}
         with pytest.raises(InputError):
-            plan_from_json({**found, **change})
+            documents.from_json(Plan, bent, name="the plan")
 
 
 def test_a_roster_is_checked() -> None:
@@ -683,16 +715,17 @@ def test_the_whole_protocol_in_one_process_gives_the_local_release() -> None:
         feature_names=tuple(map(str, range(40))),
     )
     parts = partition(rows, 5, "stratified", seed=1)
-    plan = make_plan(
+    plan = plan_mixtures(
         width=40, class_sizes=(45, 45), samples=60, mixture=6, scheme="cape", sites=5
     ).calibrate(5.0)
-    found, stages = run_in_process(plan, parts, source=SeededSource(3), chunk_bytes=LEAST_CHUNK)
-    local = run_local(plan, parts, source=SeededSource(3))
+    engine = InProcessEngine(parts, SeededSource(3), chunk_bytes=LEAST_CHUNK)
+    found, stages = run(plan, engine), engine.stages
+    local = run(plan, LocalEngine(parts, SeededSource(3)))
     assert found.features.tobytes() == local.features.tobytes()
     assert found.guarantee == local.guarantee
     assert [stage.name for stage in stages] == [*ROUNDS, "sum"]
     upload = stages[ROUNDS.index("upload")]
-    assert upload.bytes_in > 5 * share_bytes(plan) > 10 * LEAST_CHUNK
+    assert upload.bytes_in > 5 * share_bytes(mixtures_of(plan)) > 10 * LEAST_CHUNK
     assert sum(stage.bytes_in for stage in stages) < 2 * upload.bytes_in
     with pytest.raises(InputError, match="must be 5"):
-        run_in_process(plan, parts[:4])
+        run(plan, InProcessEngine(parts[:4]))

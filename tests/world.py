@@ -8,6 +8,7 @@ import json
 import shutil
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Any, TypeVar
@@ -19,19 +20,24 @@ from capemix import documents
 from capemix.data import LabeledRows, UnlistedRows, check_classes
 from capemix.data.arrays import cells_of_arrays
 from capemix.errors import InputError
-from capemix.sums.share import SiteShare, SourceDraws, prepare_site, site_share
-from capemix.plan import Plan, make_plan
+from capemix.methods.mixing import MIXTURES, Mixing
+from capemix.methods.mixing.planning import plan_mixtures
+from capemix.plan import Plan
 from capemix.protocol import wire
 from capemix.protocol.agreement import public_bytes
 from capemix.protocol.chunks import LEAST_CHUNK
 from capemix.protocol.coordinator import Run
 from capemix.protocol.roster import Member, Roster
 from capemix.protocol.site import Site
+from capemix.protocol.step import ReleaseStep
 from capemix.protocol.wire import COORDINATOR, Context, Message, ProtocolError
 from capemix.randomness.source import SeededSource
+from capemix.sums.query import SumQuery
+from capemix.sums.share import SiteShare, SourceDraws, prepare_site, site_share
 from capemix.zerosum.masks import SiteKeys
 
 RUN = bytes(range(16))
+RELEASE = bytes(range(16, 32))
 T = TypeVar("T")
 
 ASKED: dict[str, Any] = {
@@ -72,7 +78,20 @@ def counting_plan(
     asked = {**ASKED, "sites": sites, "colluding": colluding, "dropouts": dropouts}
     asked["samples"] = samples
     noise = 0.0 if masks == "ring" else 0.01
-    return make_plan(**asked, clip=100.0, masks=masks, peers=peers, noise=noise)
+    plan = plan_mixtures(**asked, clip=100.0, masks=masks, noise=noise)
+    # Without noise there is no delta that a sparse graph's chance of failure would have to keep.
+    return replace(plan, federation=replace(plan.federation, peers=peers))
+
+
+def mixtures_of(plan: Plan) -> SumQuery:
+    """The sum that a plan to mix rows asks for, of the rows that it mixes."""
+    assert isinstance(plan.method, Mixing)
+    return plan.query(MIXTURES, plan.method.statistic(plan))
+
+
+def step_of(plan: Plan, release: bytes = RELEASE) -> ReleaseStep:
+    """A plan to mix rows, as it is proposed to the sites."""
+    return ReleaseStep(release, plan, MIXTURES, mixtures_of(plan).summed)
 
 
 def labeled_rows(X: Any, y: Any, classes: Sequence[str | int] | None = None) -> LabeledRows:
@@ -108,7 +127,7 @@ def reseal(raw: bytes, change: Callable[[dict[str, Any]], None], plan: Plan, who
     body = json.loads(json.dumps(message.body))
     change(body)
     context = Context(
-        RUN, a_roster(plan.federation.sites).digest(), wire.proposal_digest(plan.as_json(), {})
+        RUN, a_roster(plan.federation.sites).digest(), wire.digest(step_of(plan).as_json())
     )
     return wire.seal(context, identity(who), Message(message.round, message.sender, body))
 
@@ -130,7 +149,7 @@ class World:
         seed: int = 0,
         run: bytes = RUN,
         rows: list[LabeledRows] | None = None,
-        consent: Callable[[int, Plan], str | None] = lambda _site, _plan: None,
+        consent: Callable[[int, ReleaseStep], str | None] = lambda _site, _step: None,
         chunk_bytes: int = LEAST_CHUNK,
         noise_factor: float = 1.0,
     ) -> None:
@@ -140,7 +159,12 @@ class World:
         self.noise_factor = noise_factor  # sites that do not add all of their noise
         self.uploads: dict[int, SiteShare] = {}
         self.run = Run(
-            plan, {}, self.roster, identity("coordinator"), run, folder, chunk_bytes=chunk_bytes
+            step_of(plan),
+            self.roster,
+            identity("coordinator"),
+            run,
+            folder,
+            chunk_bytes=chunk_bytes,
         )
         self.said: dict[tuple[int, str], bytes] = {}
         """Everything that a site ever answered, arrived or not."""
@@ -156,18 +180,18 @@ class World:
                     identity(f"site {s}"),
                     self.roster,
                     source.child("protocol", s),
-                    lambda plan, _schema, _part, s=s: consent(s, plan),
+                    lambda step, s=s: consent(s, step),
                     self.maker(s, mine, seed),
                 )
             )
 
     def maker(self, site: int, rows: LabeledRows, seed: int) -> Any:
-        def make(plan: Plan, keys: SiteKeys) -> SiteShare:
-            prepared = prepare_site(plan, rows.features, rows.labels)
+        def make(query: SumQuery, keys: SiteKeys) -> SiteShare:
+            prepared = prepare_site(query, rows.features, rows.labels)
             # Made anew each time: a fork of this world draws the same noise.
-            draws = SourceDraws(plan, SeededSource(seed).child("site", site))
+            draws = SourceDraws(query, SeededSource(seed).child("site", site))
             draws._deviation *= self.noise_factor
-            self.uploads[site] = site_share(plan, site, prepared, draws, keys, threads=1)
+            self.uploads[site] = site_share(query, site, prepared, draws, keys, threads=1)
             return self.uploads[site]
 
         return make

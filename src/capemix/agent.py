@@ -164,8 +164,9 @@ class Agent:
             raise ProtocolError(reason)
         costs = step.costs(state.policy.relation)
         what = f"upload, site {state.number}, {step.name}"
+        whole = None if step.opens else together(costs)
         try:
-            state.budget.charge(what, costs[0], run=run, whole=together(costs))
+            state.budget.charge(what, costs[0], run=run, preliminary=step.opens, whole=whole)
         except BudgetError:
             raise ProtocolError("the budget over all runs would be overspent") from None
         self._releases[step.release] = step

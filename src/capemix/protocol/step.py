@@ -13,12 +13,15 @@ from functools import cached_property
 from typing import Any, Final
 
 from capemix.accounting.cost import Cost
+from capemix.accounting.sampled import ORDERS
 from capemix.documents import as_json, from_json
 from capemix.errors import InputError
-from capemix.facts import map_of
+from capemix.facts import Facts, map_of
+from capemix.ledger import Account
 from capemix.plan import Plan
 from capemix.protocol.wire import MAX_MESSAGE, ProtocolError, bytes_of
 from capemix.queries import Relation, Selection
+from capemix.statistics.projection import Projection
 from capemix.sums.query import SumQuery
 from capemix.sums.statistic import Statistic
 
@@ -72,9 +75,30 @@ class ReleaseStep:
         """The sums that come before this one."""
         return self.plan.names[: self.plan.names.index(self.name)]
 
+    @property
+    def opens(self) -> bool:
+        """Whether this sum measures a fact, and all such sums are paid for apart from the others:
+        where records are drawn, their noise waits for what is measured, and so does the order at
+        which a ledger composes it."""
+        return self.plan.drawn and self.name in {line.name for line in self.plan.opening}
+
     def costs(self, relation: Relation) -> list[Cost]:
-        """Of this sum and of each that follows."""
-        return self.plan.costs_from(self.name, relation)
+        """Of this sum and of each that follows. What opens a release of drawn records is paid for
+        with the first sum, all of it: the ones after that cost nothing more."""
+        if not (self.plan.drawn and self.plan.opening):
+            return self.plan.costs_from(self.name, relation)
+        opened, own = self.plan.costs(relation)
+        if not self.opens:
+            return [own]
+        return [_nothing(relation) if self.before else opened, own]
+
+    def fits(self, account: Account) -> bool:
+        """Whether this sum and all that follow fit a site's budget."""
+        costs = self.costs(account.limit.relation)
+        if not self.opens:
+            return account.admits(costs)
+        admitted = account.admit(costs[0], preliminary=True)
+        return admitted is not None and admitted[0].admits(costs[1:])
 
     def misfit(self) -> str | None:
         """Why this is no sum of its plan, or None. Looks at no row."""
@@ -91,6 +115,8 @@ class ReleaseStep:
         ):
             # Its cost rests on declared class sizes, and a site with fewer rows could not answer.
             return "in a federation records are drawn by Poisson selection"
+        if plan.measured is not None and not (plan.opening and _unmeasured(plan) == facts):
+            return "what was measured of the release is not what it leaves open"
         opening = {line.name for line in plan.opening}
         if opening and plan.measured is None and self.name not in opening:
             return f"the sum {self.name!r} needs the facts to be measured first"
@@ -102,6 +128,26 @@ class ReleaseStep:
             self.query  # noqa: B018
         except InputError:
             return "the sum adds up something else than the release says"
+        return self._seen_otherwise()
+
+    def _seen_otherwise(self) -> str | None:
+        """Why the sum looks at records in another way than the release, or None."""
+        asked, plan = self.statistic, self.plan
+        # A bound below 0 is within any, and whatever is clipped to it is as long as it likes.
+        if not asked.l2_norm_bound > 0.0 or not getattr(asked, "clip", 1.0) > 0.0:
+            return "the sum's bound must be above 0"
+        frame = getattr(asked, "frame", None)
+        if not isinstance(frame, Projection):
+            opens = self.name in {line.name for line in plan.opening}
+            how = None if opens else getattr(asked, "normalise", None)
+        else:
+            how = frame.normalise
+            if frame.directions > frame.seen:
+                return "the sum looks in more directions than there are columns"
+            if frame.classes != len(plan.known.listed):
+                return "the sum has other classes than the release"
+        if None not in (how, plan.known.normalise) and how != plan.known.normalise:
+            return "the sum normalises rows in another way than the release"
         return None
 
     def _before_choice(self) -> bool:
@@ -119,7 +165,7 @@ class ReleaseStep:
         the site took part in."""
         if known is None:
             return "this site was not in the release's earlier sums" if self.before else None
-        if _agreed(known.plan) != _agreed(self.plan):
+        if _agreed(known.plan) != _agreed(self._as_agreed(known.plan)):
             return "this is not the release that was agreed to"
         for fixed in ("measured", "chosen"):
             before, now = getattr(known.plan, fixed), getattr(self.plan, fixed)
@@ -130,6 +176,34 @@ class ReleaseStep:
         if self.before != (*known.before, known.name):
             return "a release's sums are made once each, in their order"
         return None
+
+
+    def _as_agreed(self, known: Plan) -> Plan:
+        """This plan with the method that was agreed to, if its own is what facts that are measured
+        by now make of that one."""
+        if known.measured is not None or self.plan.measured is None:
+            return self.plan
+        try:
+            before = replace(self.plan, method=known.method)
+            settled = known.method.settled(before)
+        except ValueError:  # no such plan
+            return self.plan
+        return before if settled == self.plan.method else self.plan
+
+
+_OPEN: Final = ("class_sizes", "normalise", "clip_norm")
+"""Facts that a federation may measure."""
+
+
+def _unmeasured(plan: Plan) -> Facts:
+    """The facts without what was measured, as far as the plan leaves it open."""
+    left_open = {name: None for name in _OPEN if getattr(plan.facts, name) is None}
+    return replace(plan.known, **left_open)  # type: ignore[arg-type]
+
+
+def _nothing(relation: Relation) -> Cost:
+    """Of a sum that was paid for with an earlier one."""
+    return Cost(relation, epsilon=0.0, delta=0.0, curve=dict.fromkeys(ORDERS, 0.0))
 
 
 def _agreed(plan: Plan) -> Plan:
