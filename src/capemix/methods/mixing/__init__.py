@@ -231,6 +231,13 @@ class Mixing(Method):
     # -- the sum that is asked for -------------------------------------------------------------
 
     def check(self, plan: Plan) -> None:
+        if plan.facts.table is not None:
+            raise InputError(
+                "schema",
+                "needs a method that restores categories",
+                value=self.kind,
+                fix="use class-gaussian",
+            )
         draws, pools = self.draws(plan), self.pools(plan)
         if len(draws) != pools or not sum(draws):
             raise InputError(
@@ -258,6 +265,13 @@ class Mixing(Method):
             )
         if self.redraw is not None:
             check_redraw(self, plan)
+        if self.tune and plan.epsilon == math.inf:
+            raise InputError(
+                "tune",
+                "chooses mixtures by the noise they will have, and there is none",
+                value="epsilon inf",
+                fix="give a budget, or leave it out",
+            )
         self._check_selection(plan)
 
     def _check_selection(self, plan: Plan) -> None:
@@ -385,7 +399,7 @@ class Mixing(Method):
         facts = plan.known
         says = f"l2 norm at most {self.clip_norm(facts):g}"
         clip = Step("clip", Coverage.PER_ROW, says)
-        if self.clip is None and facts.clip_norm is not None:
+        if any(line.name == measured.CLIP_NORM for line in plan.opening):
             clip = Step("clip", Coverage.PAID, f"{says}, a noisy quantile")
         lattice = (LATTICE_STEP,) if plan.law != "gaussian" else ()
         return (*measured.steps(plan), clip, *lattice)
