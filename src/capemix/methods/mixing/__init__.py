@@ -156,6 +156,11 @@ class Mixing(Method):
                 value="auto",
                 fix="say how many rows with redraw, or leave it out",
             )
+        for name in ("samples", "mixture") if self.tune else ():
+            if getattr(self, name) != getattr(type(self), name):
+                raise InputError(
+                    name, "is chosen by tune", value=getattr(self, name), fix="leave one of them out"
+                )
 
     # -- public numbers ------------------------------------------------------------------------
 
