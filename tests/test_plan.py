@@ -233,8 +233,10 @@ def test_plans_that_cannot_keep_their_promise_are_refused(asked: dict[str, Any])
 
 def test_sizes_that_nobody_paid_for_have_no_place_in_a_sound_plan() -> None:
     sound, paper = a_plan(), a_plan(accountant="paper", mixture=4)
+    unpaid = replace(sound, facts=replace(sound.facts, unpaid=("class sizes",)))
     with pytest.raises(InputError, match="class sizes is not covered"):
-        replace(sound, facts=replace(sound.facts, unpaid=("class sizes",)))
+        unpaid.calibrate(10.0)
+    assert unpaid.calibrate(math.inf).guarantee().status is Status.NO_PRIVACY
     claimed = replace(paper, facts=replace(paper.facts, unpaid=("class sizes",))).calibrate(10.0)
     assert claimed.guarantee().status is Status.PAPER
     assert Coverage.NOT_COVERED in {step.coverage for step in claimed.steps}
@@ -251,7 +253,7 @@ def test_a_published_claim_pays_for_no_measured_fact() -> None:
     facts = replace(a_plan().facts, class_sizes=None)
     assert make_plan(facts, Mixing()).opening
     with pytest.raises(InputError, match="cannot pay for class sizes"):
-        make_plan(facts, Mixing(accountant=Accountant.PAPER, label_noise=True))
+        make_plan(facts, Mixing(accountant=Accountant.PAPER, label_noise=True)).calibrate(10.0)
 
 
 def test_the_words_of_a_config_are_its_enums() -> None:

@@ -76,7 +76,7 @@ class Plan:
         self._check_law()
         self._check_program()
         self.method.check(self)
-        if self.multiplier != 0.0 and self.method.claim(self) is None:
+        if self._promises and self.method.claim(self) is None:
             for step in self.steps:
                 if step.coverage is Coverage.NOT_COVERED:
                     raise InputError(
@@ -104,9 +104,15 @@ class Plan:
                 fix="ring masks go with the lattice, Gaussian masks with Gaussian noise",
             )
 
+    @property
+    def _promises(self) -> bool:
+        """Whether there is noise, or a budget that asks for some."""
+        noisy = self.multiplier is not None and self.multiplier > 0.0
+        return noisy or (self.epsilon is not None and math.isfinite(self.epsilon))
+
     def _check_program(self) -> None:
         """Whether the facts and the choice are those that this program could come to."""
-        if self.method.claimed and self.multiplier != 0.0 and self.opening:
+        if self.method.claimed and self._promises and self.opening:
             raise InputError(
                 "accountant",
                 f"cannot pay for {self.opening[0].name}: a published claim covers none",
