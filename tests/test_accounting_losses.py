@@ -19,7 +19,7 @@ from capemix.accounting.calibration import smallest_noise
 from capemix.accounting.gaussian import gaussian_delta
 from capemix.accounting.losses import Losses, compose, one_draw, rounding
 from capemix.accounting.sampled import delta_pld, epsilon_pld, epsilon_rdp
-from capemix.plan import make_plan
+from capemix.methods.mixing.planning import plan_mixtures, with_noise
 from capemix.queries import Participation, Relation
 
 ADD_REMOVE, REPLACE_ONE = Relation.ADD_REMOVE, Relation.REPLACE_ONE
@@ -206,15 +206,14 @@ def test_positive_losses_a_twentieth_too_light_are_found(
 def test_plans_keep_tiny_deltas(truths: dict[Relation, LowerLaw]) -> None:
     """A curator's plan by the rounded law: what it promises, and what it calibrates to."""
     delta = 3e-14
-    plan = make_plan(
+    plan = plan_mixtures(
         width=784, class_sizes=(6000,) * 10, samples=2000, mixture=64, law="rounded", delta=delta
     )
-    promised = plan.with_noise(NOISE / 64).guarantee(reference=False).epsilon
+    promised = with_noise(plan, NOISE / 64).guarantee(reference=False).epsilon
     assert promised is not None
     assert truths[ADD_REMOVE].delta(promised) <= delta
     found = plan.calibrate(6.0)
-    assert found.noise is not None
-    truth = below(ADD_REMOVE, GROUP, found.noise * 64, 4.0)
+    truth = below(ADD_REMOVE, GROUP, found.query("mixtures").deviation * 64, 4.0)
     assert 0.9 * delta < truth.delta(6.0) <= delta
 
 

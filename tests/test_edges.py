@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,16 +14,18 @@ from capemix.agent import Agent
 from capemix.errors import InputError
 from capemix.federation import Federation, Scheme, peers_for
 from capemix.ledger import Account
-from capemix.plan import Plan, make_plan
+from capemix.methods.mixing.planning import plan_mixtures
+from capemix.plan import Plan
 from capemix.protocol import wire
 from capemix.protocol.agreement import public_bytes
 from capemix.protocol.policy import Policy
 from capemix.protocol.roster import Member, Roster
 from capemix.protocol.site import ROUNDS
+from capemix.protocol.step import ReleaseStep
 from capemix.protocol.wire import COORDINATOR, Context, Message, ProtocolError
 from capemix.randomness.source import SystemSource
-from test_agent import SCHEMA, a_plan, a_run, budget, holdings, keys
-from world import ASKED, RUN, World, a_document, counting_plan, identity
+from test_agent import a_plan, a_run, a_state, budget, keys
+from world import ASKED, RUN, World, a_document, counting_plan, identity, step_of
 
 __all__ = ["keys"]  # a fixture
 
@@ -38,7 +41,7 @@ def up_to(world: World, round_: str) -> None:
 
 def test_fixed_size_plans_have_no_place_in_a_federation(tmp_path: Path) -> None:
     """Their cost rests on declared class sizes: rows enough at every site, or an understatement."""
-    plan = make_plan(
+    plan = plan_mixtures(
         **{**ASKED, "class_sizes": (4000,)}, form="algorithm1", noise=1.0, selection="fixed-size"
     )
     world = World(plan, tmp_path)
@@ -79,10 +82,10 @@ def test_all_sites_are_asked_about_the_same_columns(tmp_path: Path) -> None:
     def other_columns(site: int, round_: str, raw: bytes) -> bytes:
         if (site, round_) != (2, "plan"):
             return raw
-        schema = {"features": ["another"]}
-        proposed = wire.proposal_digest(plan.as_json(), schema)
-        body = {**wire.parse(raw).body, "schema": schema}
-        context = Context(RUN, world.roster.digest(), proposed)
+        facts = replace(plan.facts, features=("another", "column 2"))
+        step = step_of(replace(plan, facts=facts)).as_json()
+        body = {**wire.parse(raw).body, "step": step}
+        context = Context(RUN, world.roster.digest(), wire.digest(step))
         return wire.seal(context, identity("coordinator"), Message("plan", COORDINATOR, body))
 
     world.drive(request=other_columns)
@@ -139,7 +142,7 @@ def test_a_share_of_another_length_costs_its_sender_alone(tmp_path: Path) -> Non
 
 
 def test_strangers_leave_no_trace_at_an_agent(keys: dict[str, Any], tmp_path: Path) -> None:
-    agent = Agent(holdings(keys, 0, tmp_path))
+    agent = Agent(a_state(keys, 0, tmp_path))
     run = a_run(keys, a_plan(), tmp_path)
     raw = dict(run.requests())[0]
     forged = wire.parse(raw).body
@@ -156,7 +159,7 @@ def test_an_agent_started_anew_does_not_upload_in_the_same_run_again(
     keys: dict[str, Any], tmp_path: Path
 ) -> None:
     def one_execution() -> None:
-        agents = [Agent(holdings(keys, n, tmp_path)) for n in range(4)]
+        agents = [Agent(a_state(keys, n, tmp_path)) for n in range(4)]
         run = a_run(keys, a_plan(epsilon=0.4), tmp_path)
         for _ in ROUNDS[:4]:
             for site, raw in list(run.requests()):
@@ -186,7 +189,7 @@ def test_starting_an_agent_anew_does_not_give_a_server_more_graphs(
 
     def proposed(plan: Plan, number: int) -> bytes:
         """To an agent that has just been started."""
-        agent = Agent(holdings(keys, 0, tmp_path))
+        agent = Agent(a_state(keys, 0, tmp_path))
         return agent.answer(dict(a_run(keys, plan, tmp_path, number).requests())[0])
 
     for number in (1, 2, 3):
@@ -218,10 +221,22 @@ def test_a_policy_of_other_types_is_refused(changed: dict[str, Any]) -> None:
         a_document(Policy, json.dumps(changed))
 
 
-def test_a_policy_declines_a_column_asked_for_twice() -> None:
-    asked = {**SCHEMA, "features": ["a", "a"]}
-    declined = Policy().declines(a_plan(), asked, Account(Policy().limit))
-    assert declined == "the schema does not name the plan's columns"
+def test_a_column_is_not_asked_for_twice() -> None:
+    step = step_of(a_plan()).as_json()
+    assert ReleaseStep.from_json(step).plan == a_plan()
+    step["plan"]["facts"]["features"] = ["a", "a"]
+    with pytest.raises(InputError, match="features must be distinct names"):
+        ReleaseStep.from_json(step)
+
+
+def test_a_policy_declines_a_column_that_it_does_not_name() -> None:
+    policy = Policy(columns=("a", "b", "c"))
+    asked = a_plan()
+    assert policy.declines(step_of(asked), Account(policy.limit)) is None
+    other = replace(asked, facts=replace(asked.facts, features=("a", "d")))
+    declined = policy.declines(step_of(other), Account(policy.limit))
+    assert declined is not None
+    assert "column" in declined
 
 
 def test_the_reference_figure_is_not_needed_for_the_guarantee() -> None:

@@ -14,12 +14,14 @@ import numpy as np
 import pytest
 
 from capemix.data import LabeledRows
-from capemix.engines.in_process import run_in_process
-from capemix.plan import Plan, make_plan
+from capemix.engines.in_process import InProcessEngine
+from capemix.methods.mixing.planning import plan_mixtures
+from capemix.plan import Plan
 from capemix.protocol import site as site_module
 from capemix.protocol.wire import ProtocolError
 from capemix.randomness import source as source_module
 from capemix.randomness.source import ByteStream, SeededSource, SystemSource, derive_key, erase
+from capemix.run import run
 from capemix.zerosum import masks as masks_module
 from world import World, counting_plan
 
@@ -93,7 +95,7 @@ def watched(monkeypatch: pytest.MonkeyPatch) -> dict[bytes, list[int]]:
 
 def several_blocks(masks: str) -> Plan:
     """Two classes, of two blocks each."""
-    return make_plan(
+    return plan_mixtures(
         width=400,
         class_sizes=(40, 30),
         samples=(2700, 2650),
@@ -109,8 +111,7 @@ def several_blocks(masks: str) -> Plan:
 
 def sites_rows(plan: Plan) -> list[LabeledRows]:
     labels = np.arange(8, dtype=np.int64) % 2
-    features = np.zeros((8, plan.mixing.width))
-    names = tuple(f"x{at}" for at in range(plan.mixing.width))
+    features, names = np.zeros((8, plan.facts.width)), plan.facts.features
     return [LabeledRows(features, labels, (0, 1), names)] * plan.federation.sites
 
 
@@ -134,7 +135,7 @@ def test_no_aes_key_serves_twice_in_a_whole_run(
     masks: str, watched: dict[bytes, list[int]]
 ) -> None:
     plan = several_blocks(masks)
-    run_in_process(plan, sites_rows(plan))
+    run(plan, InProcessEngine(sites_rows(plan)), reference=False)
     blocks, sites = 4, plan.federation.sites
     made = check_streams(watched)
     assert len(watched) == blocks * (sites + sites * (sites - 1) // 2)
@@ -146,7 +147,7 @@ def test_no_aes_key_serves_twice_in_a_whole_run(
     # And another run has other keys throughout.
     Watched.made.clear()
     watched.clear()
-    run_in_process(plan, sites_rows(plan))
+    run(plan, InProcessEngine(sites_rows(plan)), reference=False)
     assert not first & set(check_streams(watched))
     again = set(WatchedBox.sealed[sites * (sites - 1) :])
     assert len(again) == sites * (sites - 1)

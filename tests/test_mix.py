@@ -13,14 +13,15 @@ from scipy import stats
 
 from capemix import kernels
 from capemix.errors import InputError
-from capemix.mix import reference
-from capemix.sums.select import PIECE, Selected, _floyd_with_ties, select
-from capemix.sums.gather import sum_selected
-from capemix.sums.share import SourceDraws, prepare_site, site_share
-from capemix.plan import make_plan
+from capemix.methods.mixing.planning import plan_mixtures
 from capemix.queries import Participation, Selection
 from capemix.randomness.source import ByteStream, SeededSource
 from capemix.randomness.tables import binomial
+from capemix.sums import reference
+from capemix.sums.gather import sum_selected
+from capemix.sums.select import PIECE, Selected, _floyd_with_ties, select
+from capemix.sums.share import SourceDraws, prepare_site, site_share
+from world import mixtures_of
 
 ACCEPT = 1e-6
 REJECT = 1e-12
@@ -271,15 +272,16 @@ def test_memory_for_a_selection_does_not_grow_with_records_times_draws() -> None
 
 
 def test_a_sites_memory_is_its_upload_and_a_constant_whatever_its_rows() -> None:
-    plan = make_plan(
+    plan = plan_mixtures(
         width=1, class_sizes=(1,), samples=2_000, mixture=1, scheme="cape", sites=4
     ).calibrate(0.9)
+    query = mixtures_of(plan)
 
     def taken(count: int) -> int:
         rows, labels = np.ones((count, 1)), np.zeros(count, dtype=np.int64)
-        prepared = prepare_site(plan, rows, labels)
-        draws = SourceDraws(plan, SeededSource(count))
-        return peak(lambda: site_share(plan, 0, prepared, draws, threads=1))
+        prepared = prepare_site(query, rows, labels)
+        draws = SourceDraws(query, SeededSource(count))
+        return peak(lambda: site_share(query, 0, prepared, draws, threads=1))
 
     taken(10)
     few, many = taken(10), taken(20_000)  # 40 million chosen records, twelve bytes each

@@ -12,16 +12,16 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import array_shapes, arrays
 
 from capemix.errors import InputError
+from capemix.methods.mixing.planning import plan_mixtures
 from capemix.sums.rows import (
+    ClippedRows,
     Preparation,
     clip_rows,
     denormalise_rows,
     normalise_rows,
-    prepare_rows,
     truncate_rows,
 )
 from capemix.sums.steps import Coverage, PublicMap, SiteZScore
-from capemix.synthesizers.mixing import Mixing
 
 any_rows = arrays(
     np.float64,
@@ -67,16 +67,10 @@ def test_prepared_rows_keep_the_bound_with_their_label_columns(
     rows: np.ndarray, clip: float, lattice: int, label_columns: bool
 ) -> None:
     labels = np.arange(len(rows), dtype=np.int64) % 3
-    prepared = prepare_rows(
-        rows,
-        labels,
-        3,
-        Preparation(PublicMap(), clip),
-        label_columns=label_columns,
-        lattice_norm_bound=lattice,
-    )
-    assert sum(len(part) for part in prepared.by_class) == len(rows)
-    for part in prepared.by_class:
+    asked = ClippedRows(rows.shape[1], 3, PublicMap(), clip, label_columns=label_columns)
+    prepared = asked.rows_by_group(rows, labels, lattice)
+    assert sum(len(part) for part in prepared.by_group) == len(rows)
+    for part in prepared.by_group:
         for row in part:
             assert sum(int(x) ** 2 for x in row) <= lattice**2
 
@@ -123,18 +117,21 @@ def test_a_replaced_row_and_label_move_the_sum_by_no_more_than_is_counted() -> N
     """Where the square of the features' own bound is just under a whole number, they reach it: more
     than the bounds in real numbers say."""
     clip, lattice = 1.3092287160856952, 20_000
-    mixing = Mixing(4, (50, 50), (1, 1), 2, clip, label_noise=True)
-    left, features = math.ceil((lattice * clip / mixing.row_bound) ** 2), []
+    plan = plan_mixtures(
+        width=4, class_sizes=(50, 50), samples=2, mixture=2, clip=clip, label_noise=True, noise=1.0
+    )
+    line = plan.query("mixtures").line
+    left, features = math.ceil((lattice * clip / line.l2_norm_bound) ** 2), []
     while left:
         features.append(math.isqrt(left))
         left -= features[-1] ** 2
     whole = np.array(features, dtype=np.float64)
     clipped = clip_rows((whole * clip / np.linalg.norm(whole))[None], clip)[0]
     rows = np.array([[*clipped, 1.0, 0.0], [*-clipped, 0.0, 1.0]])
-    units = truncate_rows(rows, l2_norm_bound=mixing.row_bound, lattice_norm_bound=lattice)
+    units = truncate_rows(rows, l2_norm_bound=line.l2_norm_bound, lattice_norm_bound=lattice)
     moved = int(((units[0].astype(int) - units[1]) ** 2).sum())
     real = Fraction(4 * clip**2 + 2) / Fraction(clip**2 + 1) * lattice**2
-    assert real < moved <= Fraction(mixing.replacement_factor) ** 2 * lattice**2
+    assert real < moved <= Fraction(line.replacement_factor) ** 2 * lattice**2
 
 
 def test_a_number_short_of_a_whole_one_by_more_than_rounding_is_truncated() -> None:
@@ -177,5 +174,5 @@ def test_every_step_says_how_it_is_covered() -> None:
 
 def test_a_range_must_be_a_range() -> None:
     for low, high in ((1, 1), (2, 1), (0, math.inf), (math.nan, 1)):
-        with pytest.raises(InputError, match="public-range"):
+        with pytest.raises(InputError, match="public_range"):
             PublicMap.of_range(low, high)

@@ -22,7 +22,7 @@ from capemix.accounting.sampled import (
 )
 from capemix.errors import InputError
 from capemix.federation import Federation
-from capemix.plan import make_plan
+from capemix.methods.mixing.planning import plan_mixtures
 from capemix.randomness import tables
 
 # -- the joint form --------------------------------------------------------------------------------
@@ -267,7 +267,7 @@ def test_a_sum_leaves_the_rings_reach_with_no_measurable_chance(mixture: int) ->
 def test_the_ring_is_as_wide_as_its_reach() -> None:
     asked = {"width": 3, "class_sizes": (10**6,), "samples": 1, "scheme": "cape", "sites": 5}
     for mixture in (1, 100, 10_000, 300_000):
-        plan = make_plan(**asked, mixture=mixture, noise=1.0 / mixture)
+        plan = plan_mixtures(**asked, mixture=mixture, noise=1.0 / mixture).query("mixtures")
         count = mixture + 14 * math.sqrt(mixture) + 100
         reach = count * (plan.lattice_norm_bound or 0) + 13 * 5 * (plan.site_deviation + 1)
         assert reach < 2 ** (plan.ring_bits - 1)

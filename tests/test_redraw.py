@@ -11,18 +11,23 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from capemix.api import release_of, synthesize
+from capemix import documents
+from capemix.api import synthesize
 from capemix.data import load_dataset, partition
-from capemix.engines.in_process import run_in_process
+from capemix.engines.in_process import InProcessEngine
 from capemix.errors import InputError
 from capemix.evaluate import train_and_test
-from capemix.plan import Plan, make_plan, plan_from_json
-from capemix.plan.tuning import DRAWS, MIXTURES, tuned_mixture
-from capemix.sums.rows import Preparation
-from capemix.sums.steps import PublicMap
+from capemix.facts import Facts
+from capemix.methods.mixing import Mixing
+from capemix.methods.mixing.denoise import class_moments, freed_of_noise, noise_edge
+from capemix.methods.mixing.planning import plan_mixtures
+from capemix.methods.mixing.tuning import DRAWS, MIXTURES, tuned
+from capemix.plan import Plan, make_plan
 from capemix.queries import Selection
 from capemix.randomness.source import SeededSource
-from capemix.synthesizers.redraw import class_moments, freed_of_noise, noise_edge
+from capemix.run import run
+from capemix.sums.rows import Preparation
+from capemix.sums.steps import PublicMap
 from conftest import Capemix
 from world import labeled_rows
 
@@ -101,7 +106,7 @@ def test_what_stands_out_is_given_its_variance_back() -> None:
 
 def a_plan(**asked: Any) -> Plan:
     train, _ = load_dataset("digits")
-    return make_plan(
+    return plan_mixtures(
         **{
             "width": 64,
             "classes": train.classes,
@@ -118,9 +123,9 @@ def a_plan(**asked: Any) -> Plan:
 def test_rows_drawn_anew_cost_nothing_and_are_as_many_as_wanted() -> None:
     train, _ = load_dataset("digits")
     raw, drawn = (a_plan(redraw=redraw).calibrate(4.0) for redraw in (None, 777))
-    assert raw.noise == drawn.noise
+    assert raw.multiplier == drawn.multiplier
     assert raw.guarantee() == drawn.guarantee()
-    assert raw.cost() == drawn.cost()
+    assert raw.costs() == drawn.costs()
     release = synthesize(drawn, train, source=SeededSource(1))
     assert len(release) == 777
     assert np.ptp(np.bincount(release.labels, minlength=10)) <= 1
@@ -136,7 +141,7 @@ def test_every_engine_draws_the_same_rows() -> None:
     parts = partition(train, 3, "iid", seed=0)
     plan = a_plan(scheme="cape", sites=3, redraw=200).calibrate(4.0)
     local = synthesize(plan, parts, source=SeededSource(5))
-    protocol, _ = run_in_process(plan, parts, source=SeededSource(5))
+    protocol = run(plan, InProcessEngine(parts, SeededSource(5)), reference=False)
     assert np.array_equal(local.features, protocol.features)
 
 
@@ -154,10 +159,12 @@ def test_rows_drawn_anew_tell_classes_apart_by_their_spread() -> None:
     how = Preparation(PublicMap.of_range(-1, 1), 1e30)
     scores = {}
     for redraw in (None, 2000):
-        release = release_of(
-            train, epsilon=10.0, source=SeededSource(0), class_sizes=(20_000, 20_000), clip=0.8,
-            normalise=PublicMap.of_range(-1, 1), mixture=64, samples=800, redraw=redraw,
-        )  # fmt: skip
+        facts = Facts.of(
+            train, class_sizes=(20_000, 20_000), normalise=PublicMap.of_range(-1, 1)
+        )
+        method = Mixing(mixture=64, samples=800, clip=0.8, redraw=redraw)
+        plan = make_plan(facts, method).calibrate(10.0)
+        release = synthesize(plan, train, source=SeededSource(0))
         made = labeled_rows(release.features, release.labels, (0, 1))
         found = train_and_test(made, test, how, model="forest", prepared=True)
         scores[redraw] = found.declared_public().accuracy
@@ -166,12 +173,14 @@ def test_rows_drawn_anew_tell_classes_apart_by_their_spread() -> None:
 
 def test_a_plan_with_rows_drawn_anew_comes_back_from_its_text() -> None:
     plan = a_plan(redraw=100).calibrate(2.0)
-    assert plan_from_json(plan.as_json()) == plan
+    assert documents.from_json(Plan, documents.as_json(plan), name="the plan") == plan
 
 
 def test_what_cannot_be_drawn_anew_is_refused() -> None:
-    for rows in (9, -1, 2**50):
-        with pytest.raises(InputError, match="--redraw must be a number of rows"):
+    with pytest.raises(InputError, match="redraw must be a number of rows from 10"):
+        a_plan(redraw=9)
+    for rows in (-1, 2**50):
+        with pytest.raises(InputError, match="redraw must be whole numbers up to"):
             a_plan(redraw=rows)
     with pytest.raises(InputError, match="classes mixed apart"):
         a_plan(redraw=100, pool="all")
@@ -179,7 +188,8 @@ def test_what_cannot_be_drawn_anew_is_refused() -> None:
         a_plan(redraw=100, accountant="paper")
     with pytest.raises(InputError, match="two mixtures of every class"):
         a_plan(redraw=100, samples=10)
-    fixed = a_plan(redraw=100, selection=Selection.FIXED, relation="replace-one")
+    fixed = a_plan(redraw=100, selection=Selection.FIXED, relation="replace-one").method
+    assert isinstance(fixed, Mixing)
     assert fixed.redraw == 100
 
 
@@ -188,42 +198,60 @@ def test_what_cannot_be_drawn_anew_is_refused() -> None:
 
 @pytest.mark.parametrize("epsilon", [1.0, 10.0])
 def test_the_choice_has_the_lowest_edge_of_all_that_are_tried(epsilon: float) -> None:
-    def planned(draws: int, mixture: int) -> Plan:
-        return a_plan(samples=10 * draws, mixture=mixture)
-
     def edge(draws: int, mixture: int) -> float:
-        noise = planned(draws, mixture).calibrate(epsilon).noise or 0.0
-        return noise_edge(noise**2 * mixture, 64, draws)
+        plan = a_plan(samples=10 * draws, mixture=mixture).calibrate(epsilon)
+        return noise_edge(plan.query("mixtures").deviation ** 2 * mixture, 64, draws)
 
-    draws, mixture = tuned_mixture(planned, epsilon, 140)
+    def chosen(size: int) -> tuple[int, int]:
+        plan = replace(a_plan(mixture=1, class_sizes=(size,) * 10), epsilon=epsilon)
+        return tuned(Mixing(clip=4.0, redraw=100, tune=True), plan)
+
+    draws, mixture = chosen(140)
     tried = {(t, m): edge(t, m) for t in DRAWS for m in MIXTURES if 2 * m <= 140}
     assert min(tried, key=lambda pair: tried[pair]) == (draws, mixture)
     assert edge(draws, mixture) < 0.7 * edge(1600, 4)
     with pytest.raises(InputError, match="nothing to choose from"):
-        tuned_mixture(planned, epsilon, 7)
+        chosen(7)
 
 
 def test_the_choice_reads_no_row() -> None:
     train, _ = load_dataset("digits")
     other = replace(train, features=np.zeros_like(train.features), labels=train.labels[::-1])
     sizes = tuple(train.class_counts().tolist())
-    plans = [
-        release_of(
-            rows, epsilon=4.0, source=SeededSource(0), class_sizes=sizes, tune=True, redraw=100,
-            normalise=PublicMap.of_range(0, 16), clip=4.0,
-        ).plan
-        for rows in (train, other)
-    ]  # fmt: skip
+    plans = []
+    for rows in (train, other):
+        facts = Facts.of(rows, class_sizes=sizes, normalise=PublicMap.of_range(0, 16))
+        plan = make_plan(facts, Mixing(clip=4.0, redraw=100, tune=True)).calibrate(4.0)
+        plans.append(synthesize(plan, rows, source=SeededSource(0)).plan)
     assert plans[0] == plans[1]
+    assert isinstance(plans[0], Plan)
+    assert isinstance(plans[0].method, Mixing)
+    assert not plans[0].method.tune
+
+
+@pytest.mark.parametrize("given", [{"samples": 50}, {"mixture": 8}])
+def test_what_is_tuned_is_not_given_too(given: dict[str, int]) -> None:
+    with pytest.raises(InputError, match=f"{next(iter(given))} is chosen by tune"):
+        Mixing(redraw=100, tune=True, **given)  # type: ignore[arg-type]
+
+
+def test_nothing_is_tuned_where_there_is_no_noise() -> None:
+    train, _ = load_dataset("digits")
+    facts = Facts.of(
+        train, class_sizes=(140,) * 10, normalise=PublicMap.of_range(0, 16)
+    )
+    with pytest.raises(InputError, match="tune chooses mixtures by the noise"):
+        make_plan(facts, Mixing(redraw=100, tune=True)).calibrate(math.inf)
 
 
 def test_tuning_by_command(tmp_path: Any, capemix: Capemix) -> None:
-    asked = ("synth", "--data", "digits", "--epsilon", 4, "--no-ledger", "--tune", "auto")
+    asked = ("synth", "--data", "digits", "--method", "mixing", "--epsilon", 4, "--no-ledger")
+    asked += ("--tune",)
     ran = capemix(*asked, "--redraw", 300, "--out", tmp_path / "out", "--json")
     assert ran.code == 0, ran.err
     assert '"redraw": 300' in (tmp_path / "out" / "manifest.json").read_text()
     ran = capemix(*asked, "--out", tmp_path / "no")
-    assert "--redraw" in ran.err
+    assert "redraw" in ran.err
     ran = capemix(*asked, "--redraw", 300, "--mixture", 4, "--out", tmp_path / "no")
-    assert "--mixture is chosen by --tune" in ran.err
+    assert "mixture is chosen by" in ran.err
     assert not (tmp_path / "no").exists()

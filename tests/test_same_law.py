@@ -10,16 +10,19 @@ from scipy import stats
 
 from capemix.accounting.joint_view import complete_view_variance
 from capemix.api import synthesize
-from capemix.sums.blocks import Block, blocks
 from capemix.data import LabeledRows, partition
-from capemix.sums.select import Selected, select
-from capemix.sums.share import Coordinator, SourceDraws, masks_of, prepare_site, site_share
-from capemix.plan import Plan, make_plan
-from capemix.sums.steps import PublicMap
+from capemix.methods.mixing.planning import plan_mixtures
+from capemix.plan import Plan
 from capemix.queries import Participation
 from capemix.randomness.source import SeededSource
+from capemix.sums.aggregate import Aggregate
+from capemix.sums.blocks import Block, blocks
+from capemix.sums.query import SumQuery
+from capemix.sums.select import Selected, select
+from capemix.sums.share import SourceDraws, masks_of, prepare_site, site_share
 from capemix.zerosum.graph import PeerGraph
 from capemix.zerosum.masks import deal_keys, remove_own_mask
+from world import mixtures_of
 
 ACCEPT = 1e-6
 REJECT = 1e-12
@@ -39,14 +42,13 @@ def some_rows(count: int = 300) -> LabeledRows:
 
 
 def a_plan(sites: int, *, noise: float, mixture: int = 10, samples: int = 60) -> Plan:
-    return make_plan(
+    return plan_mixtures(
         width=WIDTH,
         class_sizes=(100,) * CLASSES,
         samples=samples,
         mixture=mixture,
         scheme="central" if sites == 0 else "cape",
         sites=max(1, sites),
-        normalise=PublicMap(),
         noise=noise,
     )
 
@@ -58,8 +60,10 @@ def split_rows(rows: LabeledRows, sites: int, how: str) -> tuple[LabeledRows, ..
 class SharedDraws:
     """Tests only: one selection over all sites' records; the first site adds all the noise."""
 
-    def __init__(self, plan: Plan, offsets: np.ndarray, sizes: np.ndarray, site: int) -> None:
-        self.plan, self.offsets, self.sizes, self.site = plan, offsets, sizes, site
+    def __init__(
+        self, query: SumQuery, offsets: np.ndarray, sizes: np.ndarray, site: int
+    ) -> None:
+        self.query, self.offsets, self.sizes, self.site = query, offsets, sizes, site
 
     def select(self, block: Block, participation: Participation, population: int) -> list[Selected]:
         total = int(self.sizes[block.group])
@@ -76,12 +80,14 @@ class SharedDraws:
 
     def add_noise(self, block: Block, out: np.ndarray) -> None:
         if self.site == 0:
-            SourceDraws(self.plan, SeededSource(8)).add_noise(block, out)
+            SourceDraws(self.query, SeededSource(8)).add_noise(block, out)
 
 
-def shared_release(plan: Plan, parts: tuple[LabeledRows, ...], central: Plan) -> np.ndarray:
+def shared_release(
+    query: SumQuery, parts: tuple[LabeledRows, ...], central: SumQuery
+) -> np.ndarray:
     """The released sums when selection and noise are the central curator's."""
-    coordinator = Coordinator(plan)
+    coordinator = Aggregate(query)
     keys = deal_keys(PeerGraph.complete(len(parts)), SeededSource(9)) if len(parts) > 1 else None
     sizes = sum(part.class_counts() for part in parts)
     offsets = np.zeros(CLASSES, dtype=np.int64)
@@ -89,7 +95,7 @@ def shared_release(plan: Plan, parts: tuple[LabeledRows, ...], central: Plan) ->
         # The central plan's lattice and noise, so that equal bits can be asked for.
         prepared = prepare_site(central, part.features, part.labels)
         draws = SharedDraws(central, offsets.copy(), np.asarray(sizes), site)
-        share = site_share(plan, site, prepared, draws, keys[site] if keys else None)
+        share = site_share(query, site, prepared, draws, keys[site] if keys else None)
         coordinator.add(share)
         offsets += part.class_counts()
     if keys:
@@ -112,9 +118,9 @@ def test_with_shared_selection_and_noise_the_joint_form_is_central_bit_for_bit(
         feature_names=rows.feature_names,
     )
     noise = 0.003  # so little that both plans use the finest lattice, hence the same one
-    central = a_plan(0, noise=noise)
+    central = mixtures_of(a_plan(0, noise=noise))
     expected = shared_release(central, (order,), central)
-    found = shared_release(a_plan(sites, noise=noise), parts, central)
+    found = shared_release(mixtures_of(a_plan(sites, noise=noise)), parts, central)
     assert found.dtype == expected.dtype
     assert (found == expected).all()
 
@@ -188,8 +194,8 @@ def test_gaussian_masks_give_the_same_law_as_ring_masks() -> None:
         "sites": 5,
         "noise": 0.3,
     }
-    ring = released(make_plan(**asked, masks="ring"), parts, 1)
-    gaussian = released(make_plan(**asked, masks="gaussian"), parts, 2)
+    ring = released(plan_mixtures(**asked, masks="ring"), parts, 1)
+    gaussian = released(plan_mixtures(**asked, masks="gaussian"), parts, 2)
     for column in range(WIDTH):
         assert stats.ks_2samp(ring[:, column], gaussian[:, column]).pvalue > ACCEPT
 
@@ -197,7 +203,7 @@ def test_gaussian_masks_give_the_same_law_as_ring_masks() -> None:
 def test_gaussian_uploads_hide_as_much_as_the_plan_claims() -> None:
     """Rows of zeros: the covariance of the uploads, self masks off, against the view's factor."""
     sites = 4
-    plan = make_plan(
+    plan = plan_mixtures(
         width=WIDTH,
         class_sizes=(100,),
         samples=20_000,
@@ -208,24 +214,24 @@ def test_gaussian_uploads_hide_as_much_as_the_plan_claims() -> None:
         masks="gaussian",
         noise=0.5,
     )
-    plan = replace(plan, federation=replace(plan.federation, pair_ratio=3.0))
+    query = mixtures_of(replace(plan, federation=replace(plan.federation, pair_ratio=3.0)))
     keys = deal_keys(PeerGraph.complete(sites), SeededSource(1))
-    nothing = prepare_site(plan, np.zeros((0, WIDTH)), np.zeros(0, dtype=np.int64))
+    nothing = prepare_site(query, np.zeros((0, WIDTH)), np.zeros(0, dtype=np.int64))
     uploads = []
     for site in range(sites):
-        draws = SourceDraws(plan, SeededSource(2).child(site))
-        share = site_share(plan, site, nothing, draws, keys[site])
-        for block in blocks(plan.query):
+        draws = SourceDraws(query, SeededSource(2).child(site))
+        share = site_share(query, site, nothing, draws, keys[site])
+        for block in blocks(query):
             part = share.values[block.start : block.stop]
             hidden = part.std()
-            remove_own_mask(part, keys[site].own, masks_of(plan), block.label)
+            remove_own_mask(part, keys[site].own, masks_of(query), block.label)
             # A self mask of at least (h - 1) times the own variance was on.
-            assert hidden**2 - part.var() > (sites - 2) * plan.site_deviation**2 * 0.95
+            assert hidden**2 - part.var() > (sites - 2) * query.site_deviation**2 * 0.95
         uploads.append(share.values.reshape(-1))
     left = 1 / np.diag(np.linalg.inv(np.cov(uploads)))
-    everyone = complete_view_variance(1.0, 3.0, sites) * plan.site_deviation**2
+    everyone = complete_view_variance(1.0, 3.0, sites) * query.site_deviation**2
     np.testing.assert_allclose(left, everyone, rtol=0.03)
-    honest = plan.federation.view_factors()["server"] ** 2
+    honest = query.federation.view_factors()["server"] ** 2
     assert honest == pytest.approx(complete_view_variance(1.0, 3.0, sites - 1))
 
 
@@ -246,7 +252,7 @@ def test_a_seeded_release_is_the_same_bits_on_every_path(
 def test_rows_clipped_for_another_plan_are_refused() -> None:
     asked = {"width": WIDTH, "class_sizes": (100,) * CLASSES, "samples": 30, "mixture": 10}
     asked |= {"scheme": "cape", "sites": 4, "masks": "gaussian", "noise": 0.3}
-    loose, strict = make_plan(**asked, clip=5.0), make_plan(**asked, clip=1.0)
+    loose, strict = (mixtures_of(plan_mixtures(**asked, clip=clip)) for clip in (5.0, 1.0))
     rows = some_rows()
     prepared = prepare_site(loose, rows.features, rows.labels)
     with pytest.raises(ValueError, match="larger norm"):

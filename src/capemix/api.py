@@ -158,17 +158,18 @@ class Synthesizer:
     def fit(self, X: Any, y: npt.ArrayLike) -> Self:
         """``X`` is an array, or with a ``schema`` a table: a DataFrame, or columns by name."""
         rows = self._rows(X, y)
-        if math.isinf(self.epsilon) and isinstance(rows, UnlistedRows):
+        method = self._method(Facts.of(rows))
+        free = math.isinf(self.epsilon) or method.claimed  # nothing is promised of any row
+        if free and isinstance(rows, UnlistedRows):
             rows = rows.as_they_come()
-        declared = None if self.public_range is None else PublicMap.of_range(*self.public_range)
         facts = Facts.of(
             rows,
             class_sizes=None if self.class_sizes is None else tuple(self.class_sizes),
-            normalise=declared,
+            normalise=None if self.public_range is None else PublicMap.of_range(*self.public_range),
         )
-        if math.isinf(self.epsilon) and isinstance(rows, LabeledRows):
+        if free and isinstance(rows, LabeledRows):
             facts = as_they_stand(facts, [rows])
-        plan = make_plan(facts, self._method(facts), delta=self.delta, relation=self.relation)
+        plan = make_plan(facts, method, delta=self.delta, relation=self.relation)
         self.release_ = synthesize(
             plan.calibrate(self.epsilon),
             rows,

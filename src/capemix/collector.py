@@ -10,6 +10,8 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
+from capemix.facts import Facts
+from capemix.methods.measured import CLASS_LIST
 from capemix.plan import Plan
 from capemix.randomness.source import SeededSource
 from capemix.sums.query import SumQuery
@@ -50,7 +52,7 @@ class Engine(Protocol):
 
 
 class Collector:
-    """Noisy sums, asked for one after the other. Each must be the next of the plan's outline.
+    """Noisy sums, asked for one after the other: each once, and the next of the plan's outline.
 
     ``plan`` has what was measured and chosen on the way; ``warnings`` what could not be told from
     noise. ``before`` is called with the plan before its first sum is drawn, and before the first of
@@ -65,11 +67,16 @@ class Collector:
         progress: Callable[[int], None] | None = None,
         before: Callable[[Plan], None] | None = None,
     ) -> None:
-        self.plan, self._engine = plan, engine
+        self._plan, self._engine = plan, engine
         self._progress, self._before = progress, before
-        self._asked: list[str] = []
+        self._asked: list[SumQuery] = []
         self._seen = hashlib.sha256()
         self._said: list[str] = []
+
+    @property
+    def plan(self) -> Plan:
+        """As it is by now."""
+        return self._plan
 
     @property
     def warnings(self) -> tuple[str, ...]:
@@ -82,36 +89,54 @@ class Collector:
         """The noisy sum of a statistic over all sites, over the line's divisor: of each group one
         row, or one for each draw."""
         query = self._next(name).of(statistic)
+        self._draw(query)
         sums = self._engine.sum(self.plan, query)
-        self._done(name)
+        self._done()
         if query.drawn:  # large, and released as they are
             return sums
         self._seen.update(np.ascontiguousarray(sums).tobytes())
         return np.asarray(sums, dtype=np.float64)
 
-    def list_classes(self, name: str, failure: float) -> dict[str, float]:
+    def list_classes(self, name: str) -> dict[str, float]:
         """The labels whose noisy counts stand out, with those counts."""
-        found = self._engine.list_classes(self.plan, self._next(name), failure)
-        self._done(name)
+        query = self._next(name)
+        if query.line.statistic != CLASS_LIST:
+            raise ValueError(f"the sum {name!r} is no list of classes")
+        self._draw(query)
+        found = self._engine.list_classes(self.plan, query, self.plan.list_failure)
+        self._done()
         return found
 
     def _next(self, name: str) -> SumQuery:
-        names, place = self.plan.names, len(self._asked)
-        if names[place : place + 1] != (name,):
+        place = len(self._asked)
+        if self.plan.names[place : place + 1] != (name,):
             raise ValueError(f"the sum {name!r} is not the next of the outline")
-        first_of_its_own = place == sum(line.repeats for line in self.plan.opening)
-        if self._before is not None and (place == 0 or first_of_its_own):
-            self._before(self.plan)
+        if place >= self._opening_sums and self.plan.opening and self.plan.measured is None:
+            raise ValueError(f"the sum {name!r} needs the facts to be measured first")
         return self.plan.query(name)
 
-    def _done(self, name: str) -> None:
-        self._asked.append(name)
+    @property
+    def _opening_sums(self) -> int:
+        return sum(line.repeats for line in self.plan.opening)
+
+    def _draw(self, query: SumQuery) -> None:
+        """From here on the sum counts as drawn, whatever comes of it: it is not asked for again."""
+        if self._before is not None and len(self._asked) in (0, self._opening_sums):
+            self._before(self.plan)
+        self._asked.append(query.planned)
+
+    def _done(self) -> None:
         if self._progress is not None:
             self._progress(1)
 
-    def measured(self, plan: Plan) -> None:
-        """Go on with a plan whose facts are measured."""
-        self._go_on(plan)
+    def measured(self, facts: Facts) -> None:
+        """Go on with what the opening sums have found. Draws depend on the sizes that were found,
+        and so does their noise; that of all other sums was fixed beforehand, which is what lets
+        them count as one."""
+        if self.plan.measured is not None or len(self._asked) != self._opening_sums:
+            raise ValueError("facts are measured once, by the opening sums")
+        known = replace(self.plan, measured=facts)
+        self._go_on(known.settled() if known.drawn and known.multiplier != 0.0 else known)
 
     def choose(self, **chosen: int) -> None:
         """What the method chooses, once, by noisy sums or public numbers."""
@@ -120,10 +145,11 @@ class Collector:
         self._go_on(replace(self.plan, chosen=chosen))
 
     def _go_on(self, plan: Plan) -> None:
-        done = len(self._asked)
-        if plan.names[:done] != tuple(self._asked):
+        asked = tuple(query.name for query in self._asked)
+        same = plan.names[: len(asked)] == asked
+        if not same or any(plan.query(query.name) != query for query in self._asked):
             raise ValueError("what was asked for already cannot be changed")
-        self.plan = plan
+        self._plan = plan
 
     def noise_on(self, name: str) -> float:
         """The deviation of the noise on each number that `ask` returns."""

@@ -45,6 +45,10 @@ class Facts:
                 fix="give each class once",
             )
         self._check_sizes()
+        if self.clip_norm is not None and not 1e-100 < self.clip_norm < 1e100:
+            raise InputError(
+                "clip_norm", "must be a positive number", value=self.clip_norm, fix="leave it out"
+            )
         table = self.table
         if table is not None and (table.names, table.label.name, table.classes) != (
             self.features,
@@ -69,14 +73,16 @@ class Facts:
         sizes = self.class_sizes
         if sizes is None:
             return
+        if self.classes is None:
+            raise InputError("classes", "must be declared where their sizes are", fix="list them")
         if any(type(size) is not int or not 0 <= size <= MOST for size in sizes):
             raise InputError(
                 "class_sizes", f"must be whole numbers up to {MOST}", fix="leave out fractions"
             )
-        if self.classes is None or len(sizes) != len(self.classes):
+        if len(sizes) != len(self.classes):
             raise InputError(
                 "class_sizes",
-                f"must be one for each of the {len(self.classes or ())} classes",
+                f"must be one for each of the {len(self.classes)} classes",
                 value=len(sizes),
                 fix="give as many sizes as classes",
             )
@@ -112,6 +118,11 @@ class Facts:
             table=table,
             unpaid=unpaid,
         )
+
+    @property
+    def read_from_rows(self) -> tuple[str, ...]:
+        """Facts that are neither declared nor paid for: with one of them there is no guarantee."""
+        return (*self.unpaid, *(() if self.table is None else self.table.read_from_rows))
 
     @cached_property
     def coded_names(self) -> tuple[str, ...]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 
 import numpy as np
 
@@ -34,14 +33,12 @@ def run(
     engine.check(plan)
     origin = engine.origin(plan)
     if ledger is not None:
-        check_countable(ledger, origin.read_from_rows, seeded=origin.seeded)
+        read = (*origin.read_from_rows, *plan.facts.read_from_rows)
+        check_countable(ledger, read, seeded=origin.seeded)
         ledger.check(*plan.costs(ledger.relation))
     sums = Collector(plan, engine, progress=progress, before=_charging(ledger, plan))
     if plan.opening:
-        known = replace(plan, measured=measured.measure(sums))
-        # Draws depend on the sizes that were found, and so does their noise; that of all other sums
-        # was fixed beforehand, which is what lets them count as one.
-        sums.measured(known.settled() if plan.drawn else known)
+        sums.measured(measured.measure(sums))
     made = sums.plan.method.release(sums)
     plan, facts = sums.plan, sums.plan.known
     image = facts.image_shape

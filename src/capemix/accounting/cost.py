@@ -82,6 +82,19 @@ def together(costs: Sequence[Cost]) -> Cost:
     )
 
 
+def dearest(costs: Sequence[Cost]) -> Cost:
+    """What costs no less than any of these, part by part, where one of them will be made."""
+    return Cost(
+        relation=costs[0].relation,
+        epsilon=max(cost.epsilon for cost in costs),
+        delta=max(cost.delta for cost in costs),
+        curve={order: max(cost.curve[order] for cost in costs) for order in costs[0].curve},
+        failure=max(cost.failure for cost in costs),
+        distance=max(cost.distance for cost in costs),
+        basis=PROVED if all(cost.basis == PROVED for cost in costs) else CLAIMED,
+    )
+
+
 def record_cost(noised: NoisedRecord, delta: float, relation: Relation, answers: int) -> Cost:
     """The cost of records released by themselves: a Gaussian on the row, α/2m² for a noise of m
     sensitivities (Mironov 2017), and randomised response among ``answers`` labels."""

@@ -30,6 +30,7 @@ from capemix.statistics.histograms import (
 )
 from capemix.statistics.moments import NORMS, NormHistogram
 from capemix.statistics.projection import Projection
+from capemix.sums.query import NoiseLaw
 from capemix.sums.steps import ColumnMap, Coverage, DeclaredMap, Step
 
 if TYPE_CHECKING:
@@ -46,6 +47,15 @@ CLIP_NORM: Final = "clip norm"
 
 SHARES: Final = {CLASS_LIST: 0.2, CLASS_SIZES: 0.2, RANGES: 0.4, SCALES: 0.3, CLIP_NORM: 0.1}
 """Of the opening's budget."""
+
+FINDS: Final = {
+    CLASS_LIST: ("classes", "class_sizes"),
+    CLASS_SIZES: ("class_sizes",),
+    RANGES: (),
+    SCALES: ("normalise",),
+    CLIP_NORM: ("clip_norm",),
+}
+"""Which facts each sum finds; ranges and scales make one map."""
 
 COUNT_PART: Final = 0.1
 """The part of epsilon that is set aside for classes and their sizes."""
@@ -84,8 +94,22 @@ def undeclared(facts: Facts, *, sizes: bool = False, clip: bool = False) -> tupl
     elif facts.class_sizes is None and (sizes or facts.normalise is None):
         names.append(CLASS_SIZES)
     if facts.normalise is None:
-        names += [RANGES, SCALES, *([CLIP_NORM] if clip else [])]
+        names += [RANGES, SCALES, *([CLIP_NORM] if clip and facts.clip_norm is None else [])]
     return tuple(names)
+
+
+def check(declared: Facts, found: Facts, opening: Sequence[QueryShape]) -> None:
+    """Refuse facts that are not the declared ones with what the opening sums find."""
+    parts = {name: getattr(found, name) for line in opening for name in FINDS[line.name]}
+    mapped = isinstance(parts.get("normalise"), ColumnMap) or "normalise" not in parts
+    known = all(part is not None for part in parts.values())
+    if not (parts and mapped and known and replace(declared, **parts) == found):
+        raise InputError(
+            "measured",
+            "must be the declared facts with those that the opening sums find",
+            value=", ".join(parts) or "no opening sums",
+            fix="measure what is not declared, and nothing else",
+        )
 
 
 def lines(plan: Plan) -> tuple[QueryShape, ...]:
@@ -98,6 +122,13 @@ def lines(plan: Plan) -> tuple[QueryShape, ...]:
             "must be declared for more than one site",
             value=plan.federation.sites,
             fix="list them, or give a schema",
+        )
+    if CLASS_LIST in names and plan.law is NoiseLaw.GAUSSIAN:
+        raise InputError(
+            "classes",
+            "must be declared for Gaussian noise: a list is found on the lattice",
+            value=plan.law,
+            fix="list them, or use another law",
         )
     if RANGES in names and width > MOST_COLUMNS:
         raise InputError(
@@ -148,8 +179,7 @@ def measure(sums: Collector) -> Facts:
     counts: Real = np.array(facts.class_sizes or (), dtype=np.float64)
     noise = 0.0
     if CLASS_LIST in names:
-        part = budget_part(plan.opening)
-        found = sums.list_classes(CLASS_LIST, list_failure(plan.opening, plan.delta * part))
+        found = sums.list_classes(CLASS_LIST)
         if not found:
             raise InputError(
                 "the class list",

@@ -66,6 +66,11 @@ class SumQuery:
         return replace(self, statistic=statistic)
 
     @property
+    def planned(self) -> SumQuery:
+        """This sum, whatever it is of."""
+        return replace(self, statistic=None)
+
+    @property
     def summed(self) -> Statistic:
         """What a record adds."""
         if self.statistic is None:

@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from capemix import kernels
+from capemix.errors import InputError
 from capemix.sums.statistic import PreparedRows, statistic
 from capemix.sums.steps import (
     Coverage,
@@ -157,6 +158,15 @@ class ClippedRows:
     label_columns: bool = False
     one_pool: bool = False
     kind: Literal["rows"] = "rows"
+
+    def __post_init__(self) -> None:
+        if not 1e-100 < self.clip < 1e100 or min(self.columns, self.classes) < 1:
+            raise InputError(
+                "rows",
+                "need columns, classes and a positive norm to be clipped to",
+                value=f"{self.columns}, {self.classes}, {self.clip:g}",
+                fix="propose them again",
+            )
 
     @property
     def groups(self) -> int:

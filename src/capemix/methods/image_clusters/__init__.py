@@ -179,7 +179,7 @@ class ImageClusters(Method):
     def outline(self, plan: Plan) -> tuple[QueryShape, ...]:
         facts, deskewed = plan.known, bool(self.deskew)
         chosen = plan.chosen or {"rank": self.most_rank(plan), "clusters": MOST_CLUSTERS}
-        classes = 2 if facts.classes is None else len(facts.classes)
+        classes = MOST_CLASSES if facts.classes is None else len(facts.classes)
         d, r, clusters = facts.width + deskewed, chosen["rank"] + deskewed, chosen["clusters"]
         groups, texture = classes * clusters, self.textured(plan) or d
         of = {

@@ -23,7 +23,7 @@ import numpy.typing as npt
 
 from capemix.accounting import mint
 from capemix.accounting.theorem1 import Theorem1
-from capemix.errors import InputError
+from capemix.errors import InputError, member
 from capemix.facts import MOST, Facts
 from capemix.methods import measured, method
 from capemix.methods.base import Method, SyntheticRows
@@ -118,6 +118,8 @@ class Mixing(Method):
     )
 
     def __post_init__(self) -> None:
+        for name, kind in (("pool", Pool), ("selection", Selection), ("accountant", Accountant)):
+            object.__setattr__(self, name, member(kind, getattr(self, name), name))
         samples = self.samples if isinstance(self.samples, tuple) else (self.samples,)
         whole = (self.mixture, *samples, *(() if self.redraw is None else (self.redraw,)))
         if any(type(number) is not int or not 0 <= number <= MOST for number in whole):
@@ -154,6 +156,11 @@ class Mixing(Method):
                 value="auto",
                 fix="say how many rows with redraw, or leave it out",
             )
+        for name in ("samples", "mixture") if self.tune else ():
+            if getattr(self, name) != getattr(type(self), name):
+                raise InputError(
+                    name, "is chosen by tune", value=getattr(self, name), fix="leave one of them out"
+                )
 
     # -- public numbers ------------------------------------------------------------------------
 
@@ -231,6 +238,13 @@ class Mixing(Method):
     # -- the sum that is asked for -------------------------------------------------------------
 
     def check(self, plan: Plan) -> None:
+        if plan.facts.table is not None:
+            raise InputError(
+                "schema",
+                "needs a method that restores categories",
+                value=self.kind,
+                fix="use class-gaussian",
+            )
         draws, pools = self.draws(plan), self.pools(plan)
         if len(draws) != pools or not sum(draws):
             raise InputError(
@@ -258,6 +272,13 @@ class Mixing(Method):
             )
         if self.redraw is not None:
             check_redraw(self, plan)
+        if self.tune and plan.epsilon == math.inf:
+            raise InputError(
+                "tune",
+                "chooses mixtures by the noise they will have, and there is none",
+                value="epsilon inf",
+                fix="give a budget, or leave it out",
+            )
         self._check_selection(plan)
 
     def _check_selection(self, plan: Plan) -> None:
@@ -385,7 +406,7 @@ class Mixing(Method):
         facts = plan.known
         says = f"l2 norm at most {self.clip_norm(facts):g}"
         clip = Step("clip", Coverage.PER_ROW, says)
-        if self.clip is None and facts.clip_norm is not None:
+        if any(line.name == measured.CLIP_NORM for line in plan.opening):
             clip = Step("clip", Coverage.PAID, f"{says}, a noisy quantile")
         lattice = (LATTICE_STEP,) if plan.law != "gaussian" else ()
         return (*measured.steps(plan), clip, *lattice)
