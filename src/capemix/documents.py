@@ -62,7 +62,7 @@ def from_json(cls: type[T], found: Any, *, name: str) -> T:
         lost = _lost(as_json(made), found)
     except InputError:
         raise
-    except (TypeError, ValueError, ArithmeticError, AttributeError, RecursionError):
+    except (TypeError, ValueError, LookupError, ArithmeticError, AttributeError, RecursionError):
         raise InputError(
             name, "has a part of a wrong kind", fix="correct it, or write it again"
         ) from None
