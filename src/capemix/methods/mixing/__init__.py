@@ -231,6 +231,13 @@ class Mixing(Method):
     # -- the sum that is asked for -------------------------------------------------------------
 
     def check(self, plan: Plan) -> None:
+        if plan.facts.table is not None:
+            raise InputError(
+                "schema",
+                "needs a method that restores categories",
+                value=self.kind,
+                fix="use class-gaussian",
+            )
         draws, pools = self.draws(plan), self.pools(plan)
         if len(draws) != pools or not sum(draws):
             raise InputError(
