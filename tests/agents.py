@@ -36,8 +36,9 @@ def allowing(plan: Plan, **changed: Any) -> Policy:
 class AgentsEngine:
     """Each site's rows in an agent with a policy and a ledger of its own, in ``folder``.
 
-    ``carry`` may stand between the coordinator and the agents. ``lost`` says why sites were, in the
-    last sum.
+    ``carry`` may stand between the coordinator and the agents; ``members`` is a folder with their
+    keys, made anew if there is none. ``included`` are the sites of the last sum, and ``lost`` says
+    why others are not.
     """
 
     def __init__(
@@ -47,21 +48,25 @@ class AgentsEngine:
         rows: Sequence[LabeledRows | UnlistedRows],
         *,
         seed: int | None = None,
+        members: Path | None = None,
     ) -> None:
         folder.mkdir(exist_ok=True)
         names = ["coordinator", *(f"site{site}" for site in range(len(rows)))]
-        keys = [load_identity(new_identity(name, folder)[0]) for name in names]
-        members = [
+        if members is None:
+            for name in names:
+                new_identity(name, folder)
+        keys = [load_identity((members or folder) / f"{name}.key") for name in names]
+        found = [
             Member(name, public_bytes(key).hex()) for name, key in zip(names, keys, strict=True)
         ]
-        self.roster = Roster(members[0], tuple(members[1:]))
+        self.roster = Roster(found[0], tuple(found[1:]))
         self.lineages = [Ledger.open(folder / f"{s}.db").lineage("rows") for s in range(len(rows))]
         self.agents = [
             Agent(SiteState(site, keys[site + 1], self.roster, policy, own, self.lineages[site], seed))
             for site, own in enumerate(rows)
         ]
         self.carry: Carry = lambda site, raw: self.agents[site].answer(raw)
-        self.release, self.lost = bytes(16), dict[int, str]()
+        self.release, self.lost, self.included = bytes(16), dict[int, str](), tuple[int, ...]()
         self._folder, self._coordinator, self._seed, self._runs = folder, keys[0], seed, 0
 
     def check(self, plan: Plan) -> None:
@@ -96,7 +101,7 @@ class AgentsEngine:
             for site, index in list(run.wanted()):
                 run.receive_chunk(site, index, self.carry(site, run.chunk_request(site, index)))
             run.close()
-        self.lost = run.lost
+        self.lost, self.included = run.lost, run.included
         return run.release_sums()
 
     def declined(self, plan: Plan, name: str, statistic: Statistic) -> str | None:
