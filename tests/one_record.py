@@ -27,9 +27,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from capemix.sums.share import Prepared
-from capemix.statistics.moments import SummedRows
-from capemix.synthesizers.names import SynthesizerName
+from capemix.sums.statistic import Prepared, SummedRows
 from capemix_research.baselines import RecordMethod
 
 Record = dict[str, Any]
@@ -295,14 +293,14 @@ LISTED = ("--classes", "0,1")
 class Setting:
     """A method with what is declared for it. ``rows``: numbers, table (with a schema) or images."""
 
-    synthesizer: SynthesizerName | RecordMethod
+    method: str | RecordMethod
     options: tuple[str, ...]
     rows: str = "numbers"
 
     @property
     def recordwise(self) -> bool:
         """Whether every record is released by itself, so that their number is public."""
-        return isinstance(self.synthesizer, RecordMethod)
+        return isinstance(self.method, RecordMethod)
 
     @property
     def columns(self) -> tuple[str, ...]:
@@ -312,33 +310,31 @@ class Setting:
         return ("a", "b", "place", "y") if "place" in self.options else ("a", "b", "y")
 
     def __str__(self) -> str:
-        return " ".join((self.synthesizer, self.rows, *self.options))
+        return " ".join((self.method, self.rows, *self.options))
 
 
 SITES = ("--scheme", "cape", "--partition", "place", "--site-names", "north,south,east")
 
-SETTINGS: dict[SynthesizerName | RecordMethod, tuple[Setting, ...]] = {
-    SynthesizerName.MIXING: (
-        Setting(SynthesizerName.MIXING, (*MIXED, *LISTED)),
-        Setting(SynthesizerName.MIXING, MIXED),
-        Setting(SynthesizerName.MIXING, (*MIXED, *LISTED, *RANGE, "--class-sizes", "20")),
-        Setting(SynthesizerName.MIXING, (*MIXED, *LISTED, *RANGE, "--redraw", "30")),
-        Setting(SynthesizerName.MIXING, (*MIXED, *LISTED, *RANGE, *SITES)),
+SETTINGS: dict[str | RecordMethod, tuple[Setting, ...]] = {
+    "mixing": (
+        Setting("mixing", (*MIXED, *LISTED)),
+        Setting("mixing", MIXED),
+        Setting("mixing", (*MIXED, *LISTED, *RANGE, "--class-sizes", "20")),
+        Setting("mixing", (*MIXED, *LISTED, *RANGE, "--redraw", "30")),
+        Setting("mixing", (*MIXED, *LISTED, *RANGE, *SITES)),
+        Setting("mixing", (*MIXED, *LISTED, "--pool", "all", "--label-noise")),
+        Setting("mixing", (*MIXED, "--pool", "all", "--label-noise")),
     ),
-    SynthesizerName.MOMENTS: (
-        Setting(SynthesizerName.MOMENTS, LISTED),
-        Setting(SynthesizerName.MOMENTS, ()),
-        Setting(SynthesizerName.MOMENTS, (*LISTED, *RANGE)),
-        Setting(SynthesizerName.MOMENTS, (), "table"),
-        Setting(SynthesizerName.MOMENTS, SITES, "table"),
-        Setting(SynthesizerName.MOMENTS, (*LISTED, *BITS, "--upright"), "images"),
+    "class-gaussian": (
+        Setting("class-gaussian", LISTED),
+        Setting("class-gaussian", ()),
+        Setting("class-gaussian", (*LISTED, *RANGE)),
+        Setting("class-gaussian", (), "table"),
+        Setting("class-gaussian", SITES, "table"),
     ),
-    SynthesizerName.MOMENTS_TEACHER: (
-        Setting(SynthesizerName.MOMENTS_TEACHER, (*LISTED, *BITS), "images"),
-    ),
-    SynthesizerName.DP_MIX: (
-        Setting(SynthesizerName.DP_MIX, (*MIXED, *LISTED)),
-        Setting(SynthesizerName.DP_MIX, MIXED),
+    "image-clusters": (
+        Setting("image-clusters", (*LISTED, *BITS, "--deskew"), "images"),
+        Setting("image-clusters", (*LISTED, *BITS, "--soft-labels"), "images"),
     ),
     RecordMethod.RANDOM_PROJECTION: (
         Setting(RecordMethod.RANDOM_PROJECTION, (*LISTED, *RANGE, "--projection", "1")),
@@ -366,8 +362,10 @@ class Seen:
 @contextlib.contextmanager
 def watched(first: Seen | None) -> Iterator[Seen]:
     """Note what leaves; with a ``first`` run, its noisy values take the place of this one's."""
-    from capemix import agent, looks, pipeline
-    from capemix.engines import local
+    from capemix import agent
+    from capemix.engines import in_process, local
+    from capemix.sums import share as share_module
+    from capemix.sums.aggregate import Aggregate
     from capemix_research.baselines import recordwise
 
     seen = Seen()
@@ -382,12 +380,12 @@ def watched(first: Seen | None) -> Iterator[Seen]:
             return earlier.copy()
         return earlier
 
-    share, released = pipeline.site_share, pipeline.Coordinator.release_sums
-    words, rows, labels = looks.listed_words, recordwise._add_noise, recordwise.answered_labels
+    share, released = share_module.site_share, Aggregate.release_sums
+    words, rows, labels = local.listed_words, recordwise._add_noise, recordwise.answered_labels
 
-    def noted_share(plan: Any, site: int, prepared: Prepared, *args: Any, **more: Any) -> Any:
+    def noted_share(query: Any, site: int, prepared: Prepared, *args: Any, **more: Any) -> Any:
         seen.prepared.append((site, prepared))
-        return share(plan, site, prepared, *args, **more)
+        return share(query, site, prepared, *args, **more)
 
     def noted_words(found: Any, *args: Any) -> Any:
         seen.counts.append(
@@ -407,14 +405,12 @@ def watched(first: Seen | None) -> Iterator[Seen]:
         return noisy(labels(plan, given, source))
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(local, "site_share", noted_share)
-        patch.setattr(agent, "site_share", noted_share)
+        for room in (local, in_process, agent):
+            patch.setattr(room, "site_share", noted_share)
         patch.setattr(
-            pipeline.Coordinator,
-            "release_sums",
-            lambda *args, **more: noisy(released(*args, **more)),
+            Aggregate, "release_sums", lambda *args, **more: noisy(released(*args, **more))
         )
-        patch.setattr(looks, "listed_words", noted_words)
+        patch.setattr(local, "listed_words", noted_words)
         patch.setattr(recordwise, "_add_noise", noted_rows)
         patch.setattr(recordwise, "answered_labels", noted_labels)
         yield seen
@@ -449,9 +445,9 @@ def own_part(before: Prepared, after: Prepared) -> bool:
         assert int((moved.astype(object) ** 2).sum()) <= bound**2, "a sum has changed by too much"
         return bool(moved.any())
     assert not isinstance(after, SummedRows)
-    assert len(before.by_class) == len(after.by_class)
+    assert len(before.by_group) == len(after.by_group)
     added = 0
-    for old, new in zip(before.by_class, after.by_class, strict=True):
+    for old, new in zip(before.by_group, after.by_group, strict=True):
         assert (old.dtype, old.shape[1]) == (new.dtype, new.shape[1])
         had, has = (Counter(row.tobytes() for row in rows) for rows in (old, new))
         assert not had - has, "another record's row has changed"

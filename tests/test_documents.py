@@ -10,8 +10,18 @@ from typing import Any
 import pytest
 
 from capemix import documents
-from capemix.data import Table
+from capemix.data import LabeledRows, Table, load_dataset
 from capemix.data.schema import Category, Number
+from capemix.errors import InputError
+from capemix.plan import Plan
+from capemix.sums.steps import PublicMap, SiteZScore
+from releasing import plan_of
+
+PIXELS = PublicMap.of_range(0, 16)
+
+
+def digits() -> LabeledRows:
+    return load_dataset("digits")[0]
 
 
 @dataclass(frozen=True)
@@ -84,3 +94,81 @@ def test_a_confirmed_draft_that_is_changed_inside_of_a_document_is_a_draft_again
     assert table is not None
     assert not table.is_confirmed
     assert table.read_from_rows
+
+
+def test_what_a_part_may_be_is_said_at_any_depth() -> None:
+    found = documents.as_json(Facts(TABLE))
+    found["table"]["format"] = "none"
+    with pytest.raises(InputError, match=r"facts table format .*write capemix-schema/1"):
+        documents.from_json(Facts, found, name="facts")
+    found = documents.as_json(TABLE) | {"format": "none"}
+    with pytest.raises(InputError, match=r"schema format .*write capemix-schema/1"):
+        documents.from_json(Table, found, name="schema")
+
+
+# -- plans -----------------------------------------------------------------------------------------
+
+PLANS = {
+    "class-gaussian": plan_of(digits(), "class-gaussian", normalise=PIXELS, samples=50),
+    "class-gaussian, measured": plan_of(digits(), "class-gaussian"),
+    "class-gaussian, rounded": plan_of(
+        digits(), "class-gaussian", normalise=PIXELS, law="rounded", relation="replace-one"
+    ),
+    "image-clusters": plan_of(
+        digits(), "image-clusters", normalise=PIXELS, soft_labels=True, deskew=True,
+        scheme="cape", sites=4, dropouts=1,
+    ),
+    "mixing": plan_of(
+        digits(), normalise=PIXELS, class_sizes=(100,) * 10, clip=3.0, samples=20, mixture=4,
+        scheme="cape", sites=5, masks="gaussian",
+    ),
+    "mixing, measured": plan_of(digits(), samples=20, mixture=4),
+    "mixing, as published": plan_of(
+        digits(), normalise=SiteZScore(), class_sizes=(100,) * 10, clip=3.0, samples=20, mixture=4,
+        accountant="paper",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", PLANS)
+def test_a_plan_comes_back_with_its_noise_its_facts_and_its_choices(kind: str) -> None:
+    plan = PLANS[kind]
+    assert again(plan) == plan
+    calibrated = plan.calibrate(4.0)
+    assert again(calibrated) == calibrated
+    assert again(calibrated).names == calibrated.names
+    for choice in plan.method.choices(plan):
+        made = replace(calibrated, chosen=choice)
+        assert again(made) == made
+
+
+@pytest.mark.parametrize(
+    ("part", "change"),
+    [
+        ((), {"epsilons": 1.0}),
+        ((), {"multiplier": "1"}),
+        ((), {"multiplier": -1.0}),
+        ((), {"delta": 0}),
+        ((), {"law": "none"}),
+        ((), {"chosen": {"rank": -1}}),
+        ((), {"chosen": {"rank": 1, "clusters": 1}}),
+        ((), {"chosen": {}}),
+        (("method",), {"kind": "none"}),
+        (("method",), {"sample": 3}),
+        (("method",), {"samples": 3.5}),
+        (("facts",), {"classes": [1, "1"]}),
+        (("facts",), {"features": []}),
+        (("facts", "normalise"), {"scale": 0.0}),
+        (("federation",), {"sites": 0}),
+    ],
+    ids=str,
+)
+def test_a_plan_that_was_bent_is_refused(part: tuple[str, ...], change: dict[str, Any]) -> None:
+    found = documents.as_json(PLANS["class-gaussian"].calibrate(4.0))
+    assert documents.from_json(Plan, found, name="plan")
+    place = found
+    for step in part:
+        place = place[step]
+    place.update(change)
+    with pytest.raises(InputError):
+        documents.from_json(Plan, found, name="plan")

@@ -18,20 +18,18 @@ from hypothesis import strategies as st
 
 from capemix import documents
 from capemix.accounting.mint import CONFIRMED_DRAFT
-from capemix.api import release_of
 from capemix.data import Table, draft_table, fitted_table, open_data
 from capemix.data.draft import MARGIN, outward
 from capemix.data.schema import Category, Number
 from capemix.errors import InputError
 from capemix.guarantee import Status
-from capemix.plan import make_moments_plan
+from capemix.methods.measured import CLASS_SIZES, counts_of
 from capemix.protocol.policy import Policy
 from capemix.randomness.source import SystemSource
 from capemix.release import read_release
-from capemix.synthesizers.tables import map_of
+from agents import AgentsEngine, allowing
 from conftest import Capemix, Ran
-from test_federated_tables import proposal
-from test_rounds import Federation, allowing
+from releasing import plan_of, release_of
 from test_tables import people
 
 
@@ -280,7 +278,7 @@ def test_what_is_left_out_is_named_with_its_reason(tmp_path: Path, capemix: Cape
 def released(table: Table, tmp_path: Path) -> Any:
     rows = open_data(tmp_path / "people.csv", table=table).train
     return release_of(
-        rows, epsilon=8.0, source=SystemSource(), synthesizer="moments", samples=200
+        rows, "class-gaussian", epsilon=8.0, source=SystemSource(), samples=200
     ).guarantee
 
 
@@ -306,15 +304,14 @@ def test_a_site_takes_no_part_by_a_draft(schema: Path, tmp_path: Path) -> None:
     rows = open_data(tmp_path / "people.csv", table=table).train.take(range(100))
     said = {}
     for state in (table, table.confirm()):
-        plan = make_moments_plan(
-            width=table.width, classes=table.classes, normalise=map_of(state), table=state,
-            samples=100, scheme="cape", sites=4, colluding=1, dropouts=1,
-        ).calibrate(8.0)  # fmt: skip
         mine = replace(rows, table=state, read_from_rows=state.read_from_rows)
+        plan = plan_of(
+            [mine] * 4, "class-gaussian", epsilon=8.0, samples=100, scheme="cape", colluding=1,
+            dropouts=1,
+        )  # fmt: skip
         name = "confirmed" if state.is_confirmed else "draft"
-        world = Federation(tmp_path / name, allowing(plan), [mine] * 4)
-        world.schema = state.no_rows().schema()
-        said[name] = world.answer(*proposal(plan))
+        engine = AgentsEngine(tmp_path / name, allowing(plan), [mine] * 4)
+        said[name] = engine.declined(plan, CLASS_SIZES, counts_of(plan.facts))
     assert said["confirmed"] is None
     assert "facts read from rows: no guarantee" in str(said["draft"])
     assert Policy().real_arithmetic is False
@@ -449,8 +446,8 @@ def test_a_confirmed_draft_that_gets_logarithms_is_a_draft_again() -> None:
 def test_a_draft_and_its_confirmation_come_back_with_the_release(
     schema: Path, tmp_path: Path, capemix: Capemix, confirm: Any
 ) -> None:
-    words = ("synth", "--data", tmp_path / "people.csv", "--schema", schema, "--synthesizer")
-    words += ("moments", "--epsilon", 8, "--samples", 100, "--no-ledger", "--json", "--out")
+    words = ("synth", tmp_path / "people.csv", "--schema", schema, "--method")
+    words += ("class-gaussian", "--epsilon", 8, "--samples", 100, "--no-ledger", "--json", "--out")
     assert capemix(*words, tmp_path / "one").json["status"] == str(Status.FROM_ROWS)
     assert confirm(schema, "y\n" * LINES).code == 0
     assert capemix(*words, tmp_path / "two").json["status"] == "guarantee"
@@ -458,5 +455,5 @@ def test_a_draft_and_its_confirmation_come_back_with_the_release(
         saved = read_release(tmp_path / name)
         assert saved.rows.table is not None
         assert (saved.rows.table.drafted, saved.rows.table.is_confirmed) == (True, confirmed)
-        assumed = saved.manifest["guarantee"]["assumptions"]
+        assumed = saved.manifest.guarantee["assumptions"]
         assert (CONFIRMED_DRAFT in assumed) == confirmed

@@ -33,12 +33,14 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from agents import AgentsEngine
 from capemix import agent as agent_module
-from capemix import documents, pipeline
-from capemix.agent import Agent, Holdings, ask, load_identity, new_identity
-from capemix.api import Synthesizer, release_of, synthesize
+from capemix import documents
+from capemix.agent import ask, load_identity, new_identity
+from capemix.api import Synthesizer, synthesize
 from capemix.cli import main
 from capemix.cli import site as site_module
+from capemix.collector import Engine
 from capemix.data import (
     READERS,
     Cells,
@@ -52,32 +54,34 @@ from capemix.data import (
 from capemix.data import cells as cells_module
 from capemix.data.arrays import cells_of_arrays, cells_of_columns
 from capemix.data.cells import spelled, words_of
-from capemix.data.rows import pixel_names, read_from_rows_of
+from capemix.data.rows import pixel_names
+from capemix.engines.class_list import list_threshold, listed_words
 from capemix.engines.flower.files import plan_text
+from capemix.engines.in_process import InProcessEngine
+from capemix.engines.local import LocalEngine
 from capemix.errors import InputError
+from capemix.facts import Facts, map_of
 from capemix.guarantee import Status
 from capemix.ledger import Ledger, Limit
-from capemix.looks import list_threshold, listed_words, plan_looks
-from capemix.moments import release_moments
-from capemix.sums.share import share_dtype
-from capemix.plan import Asked, Plan, make_moments_plan, make_plan
-from capemix.plan.images import Images
-from capemix.plan.shares import CLASS_LIST
-from capemix.statistics import rows as prepare_module
-from capemix.statistics.moments import SummedRows
-from capemix.sums.steps import PublicMap
+from capemix.methods import methods
+from capemix.methods.class_gaussian import ClassGaussian
+from capemix.methods.image_clusters import ImageClusters
+from capemix.methods.measured import CLASS_LIST, budget_part, list_failure
+from capemix.methods.measured import SHARES as OPENING_SHARES
+from capemix.methods.mixing import Mixing
+from capemix.plan import Plan, make_plan
 from capemix.protocol import wire
-from capemix.protocol.agreement import public_bytes
-from capemix.protocol.chunks import LEAST_CHUNK
-from capemix.protocol.coordinator import Run
-from capemix.protocol.part import Part
 from capemix.protocol.policy import Policy
-from capemix.protocol.roster import Member, Roster
-from capemix.queries import Relation
+from capemix.queries import Relation, Selection
 from capemix.randomness.source import SeededSource, SystemSource
 from capemix.release import Release
-from capemix.synthesizers.names import SynthesizerName
-from capemix.synthesizers.tables import map_of
+from capemix.run import run
+from capemix.statistics import histograms
+from capemix.sums import rows as rows_module
+from capemix.sums.query import SumQuery
+from capemix.sums.share import prepare_site, share_dtype
+from capemix.sums.statistic import SummedRows
+from capemix.sums.steps import Normalise, PublicMap
 from capemix_research.baselines import RecordMethod, baseline_of
 from conftest import Capemix
 from one_record import (
@@ -115,8 +119,8 @@ def test_every_reader_is_held_to_the_property() -> None:
 
 
 def test_every_method_is_held_to_the_property() -> None:
-    assert set(SETTINGS) == {*SynthesizerName, *RecordMethod}
-    assert all(setting.synthesizer is name for name in SETTINGS for setting in SETTINGS[name])
+    assert set(SETTINGS) == {*methods(), *RecordMethod}
+    assert all(setting.method is name for name in SETTINGS for setting in SETTINGS[name])
 
 
 # -- one curator, by the command line --------------------------------------------------------------
@@ -146,12 +150,12 @@ def synth(programs: Programs, folder: Path, suffix: str, setting: Setting, odd: 
         program, *method = (
             (programs.research, "baseline", "--method")
             if setting.recordwise
-            else (programs.capemix, "synth", "--synthesizer")
+            else (programs.capemix, "synth", "--method")
         )
+        place = ("--data", data) if setting.recordwise else (data,)
         ran = program(
-            *method, str(setting.synthesizer), "--data", data, "--label", "y", "--out", out,
-            *options,
-        )  # fmt: skip
+            *method, str(setting.method), *place, "--label", "y", "--out", out, *options
+        )
         return [ran.code, ran.out, ran.err, folder_bytes(out) if out.exists() else None]
 
     return run
@@ -193,8 +197,8 @@ def curator(
     return Curator(Programs(capemix, research), tmp_path_factory.getbasetemp())
 
 
-LISTED = SETTINGS[SynthesizerName.MIXING][0]
-DECLARED = SETTINGS[SynthesizerName.MOMENTS][3]
+LISTED = SETTINGS["mixing"][0]
+DECLARED = SETTINGS["class-gaussian"][3]
 
 
 @pytest.mark.parametrize("suffix", WRITERS)
@@ -282,7 +286,7 @@ def fitted(
         else:
             release = Synthesizer(32.0, test_seed=7, **asked).fit(*shape(rows)).release_
         shutil.rmtree(folder, ignore_errors=True)
-        seen.said += [folder_bytes(release.save(folder)), list(release.plan.classes)]
+        seen.said += [folder_bytes(release.save(folder)), list(release.facts.listed)]
     return seen
 
 
@@ -292,18 +296,19 @@ def one_by_one(X: Any, y: Any, *, method: str, classes: Any, **asked: Any) -> Re
     return baseline_of(method, rows, epsilon=32.0, source=SeededSource(7), **asked)
 
 
-MIXING = {"mixture": 4, "samples": 20}
+MIXING = {"method": "mixing", "mixture": 4, "samples": 20}
 CODED = documents.from_json(Table, SCHEMA, name="schema")
 FITTED: dict[str, tuple[dict[str, Callable[[list[Any]], Any]], dict[str, Any]]] = {
     "mixing, listed": (SHAPES, MIXING | {"classes": [0, 1]}),
     "mixing, with a range": (SHAPES, MIXING | {"classes": [0, 1], "public_range": (-4, 4)}),
     "mixing, not listed": (SHAPES, MIXING),
-    "moments, listed": (SHAPES, {"method": "moments", "classes": [0, 1]}),
-    "moments, by a schema": (
-        TABLES,
-        {"method": "moments", "schema": CODED},
+    "mixing of all classes": (
+        SHAPES,
+        MIXING | {"classes": [0, 1], "pool": "all", "label_noise": True},
     ),
-    "mixing of all classes": (SHAPES, MIXING | {"method": "dp-mix", "classes": [0, 1]}),
+    "class-gaussian, listed": (SHAPES, {"method": "class-gaussian", "classes": [0, 1]}),
+    "class-gaussian, not listed": (SHAPES, {"method": "class-gaussian"}),
+    "class-gaussian, by a schema": (TABLES, {"method": "class-gaussian", "schema": CODED}),
     "one by one": (SHAPES, {"method": "local-perturbation", "classes": [0, 1]}),
     "one by one, projected": (
         SHAPES,
@@ -313,9 +318,9 @@ FITTED: dict[str, tuple[dict[str, Callable[[list[Any]], Any]], dict[str, Any]]] 
 
 
 def test_every_method_of_rows_in_memory_is_held_to_the_property() -> None:
-    """A teacher is for images, which arrays of rows by columns are not."""
-    methods = {asked.get("method", "mixing") for _, asked in FITTED.values()}
-    assert methods == {*SynthesizerName, *RecordMethod} - {SynthesizerName.MOMENTS_TEACHER}
+    """Clusters are for images, which arrays of rows by columns are not."""
+    found = {asked["method"] for _, asked in FITTED.values()}
+    assert found == {*methods(), *RecordMethod} - {"image-clusters"}
 
 
 @pytest.mark.parametrize("way", FITTED)
@@ -329,6 +334,164 @@ def test_any_record_in_memory_changes_only_its_own_part(tmp_path: Path, way: str
             compare(without, fitted(tmp_path / "out", shape, odd, without, **asked))
 
 
+# -- every sum of a program, through engines -------------------------------------------------------
+
+
+def rows_with(odd: Odd | None, kind: str, count: int = 40) -> UnlistedRows | LabeledRows:
+    """Records in memory with the odd one: their labels as they come, or coded by a schema."""
+    rows: list[Any] = records(count) if odd is None else odd.among(records(count))
+    if kind == "table":
+        frame = as_frame(rows)
+        return CODED.rows(cells_of_columns(frame, CODED.names, "y", frame["y"]))
+    names: tuple[str, ...] = ("a", "b")
+    cells = [[cells_of(row, name) for name in names] for row in rows]
+    if kind == "images":
+        rng, names = np.random.default_rng(3), pixel_names(SHAPE)
+        plain = iter(rng.integers(0, 255, (count, 64)).tolist())
+        cells = [
+            [row.record["a"], *[7] * 63] if isinstance(row, Odd) else next(plain) for row in rows
+        ]
+    found = UnlistedRows.of(cells_of_arrays(cells, column(rows, "y")), "y")
+    shape = SHAPE if kind == "images" else None
+    return replace(found, feature_names=names, image_shape=shape)
+
+
+class Program(NamedTuple):
+    """A method, with what is declared for it."""
+
+    method: Mixing | ClassGaussian | ImageClusters
+    normalise: Normalise | None = None
+    sizes: tuple[int, ...] | None = None
+    rows: str = "numbers"
+    listed: bool = True
+
+
+DRAWN = Mixing(samples=20, mixture=4)
+OF_NUMBERS, OF_PIXELS = PublicMap.of_range(-4, 4), PublicMap.of_range(0, 255)
+
+PROGRAMS: dict[str, Program] = {
+    "mixing, declared": Program(DRAWN, OF_NUMBERS, (20, 20)),
+    "mixing, sizes measured": Program(DRAWN, OF_NUMBERS),
+    "mixing, all measured": Program(DRAWN),
+    "mixing, not listed": Program(DRAWN, listed=False),
+    "mixing, drawn anew": Program(replace(DRAWN, redraw=30)),
+    "mixing, all classes": Program(replace(DRAWN, pool="all", label_noise=True)),
+    "class-gaussian, declared": Program(ClassGaussian(samples=30), OF_NUMBERS, (20, 20)),
+    "class-gaussian, sizes asked for": Program(ClassGaussian(), OF_NUMBERS),
+    "class-gaussian, all measured": Program(ClassGaussian()),
+    "class-gaussian, not listed": Program(ClassGaussian(), listed=False),
+    "class-gaussian, by a schema": Program(ClassGaussian(), rows="table"),
+    "image-clusters": Program(ImageClusters(samples=30, deskew=True), OF_PIXELS, rows="images"),
+    "image-clusters, soft labels": Program(
+        ImageClusters(samples=30, soft_labels=True), OF_PIXELS, rows="images"
+    ),
+}
+
+ENGINES: dict[str, Callable[[Any], Engine]] = {
+    "one curator": lambda rows: LocalEngine(rows, SeededSource(7)),
+    "three sites": lambda rows: LocalEngine(rows, SeededSource(7)),
+    "every message": lambda rows: InProcessEngine(rows, SeededSource(7)),
+}
+
+
+def test_every_program_and_every_opening_sum_is_held_to_the_property() -> None:
+    assert {program.method.kind for program in PROGRAMS.values()} == set(methods())
+    opened = {
+        line.name for name in PROGRAMS for line in planned(PROGRAMS[name], "one curator").opening
+    }
+    assert opened == set(OPENING_SHARES)
+
+
+@cache
+def planned(program: Program, engine: str) -> Plan:
+    rows = rows_with(None, program.rows)
+    if program.listed and isinstance(rows, UnlistedRows):
+        rows = rows.listed((0, 1))
+    who: dict[str, Any] = {"scheme": "cape", "sites": SITES, "colluding": 1}
+    return make_plan(
+        Facts.of(rows, class_sizes=program.sizes, normalise=program.normalise),
+        program.method,
+        **({} if engine == "one curator" else who),
+    ).calibrate(32.0)
+
+
+def carried_out(program: Program, engine: str, odd: Odd | None, first: Seen | None) -> Seen:
+    """The whole release, by rows in which the odd record is at the first site."""
+    rows = rows_with(odd, program.rows)
+    if program.listed and isinstance(rows, UnlistedRows):
+        rows = rows.listed((0, 1))
+    given: Any = rows
+    if engine != "one curator":
+        given = [rows, *[plain_rows_of(program)] * 2]
+    with watched(first) as seen:
+        release = run(planned(program, engine), ENGINES[engine](given), reference=False)
+        soft = release.soft_labels
+        seen.said += [
+            release.features.tobytes(),
+            release.labels.tobytes(),
+            None if soft is None else soft.tobytes(),
+            release.manifest({}).text(),
+        ]
+    return seen
+
+
+@cache
+def plain_rows_of(program: Program) -> LabeledRows:
+    rows = rows_with(None, program.rows, 20)
+    return rows.listed((0, 1)) if isinstance(rows, UnlistedRows) else rows
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_any_record_changes_only_its_own_part_of_each_sum_of_a_program(
+    name: str, engine: str
+) -> None:
+    program = PROGRAMS[name]
+    if not program.listed and engine != "one curator":
+        with pytest.raises(InputError, match="classes must be declared"):
+            planned(program, engine)
+        return
+    without = carried_out(program, engine, None, None)
+    assert len(without.prepared) >= len(planned(program, engine).body)
+    turn = (*PROGRAMS,).index(name) + (*ENGINES,).index(engine)
+    step = 6 if program.rows == "images" else 3
+    for odd in everywhere()[turn % 3 :: step]:
+        compare(without, carried_out(program, engine, odd, without))
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_a_measured_fact_that_looks_at_several_records_is_found(
+    engine: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Values over the largest there is: one record moves everybody's."""
+    program = PROGRAMS["class-gaussian, all measured"]
+    right = histograms.normalise_rows
+    far = Odd("far", {**USUAL, "a": 3.5})
+
+    def wrong(features: Any, how: Any) -> Any:
+        return right(features, how) / max(float(np.abs(features).max(initial=1e-9)), 1e-9)
+
+    without = carried_out(program, engine, None, None)
+    compare(without, carried_out(program, engine, far, without))
+    monkeypatch.setattr(histograms, "normalise_rows", wrong)
+    without = carried_out(program, engine, None, None)
+    with pytest.raises(AssertionError, match="a sum has changed by too much"):
+        compare(without, carried_out(program, engine, far, without))
+
+
+def test_a_measured_fact_with_less_than_its_bound_of_noise_is_found(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """What a record adds to a histogram of sizes, without the bound that its noise is for."""
+    program = PROGRAMS["class-gaussian, all measured"]
+    without = carried_out(program, "one curator", None, None)
+    monkeypatch.setattr(
+        histograms, "bounded_rows", lambda rows, _bound, lattice: np.full(rows.shape, lattice)
+    )
+    with pytest.raises(AssertionError):
+        compare(without, carried_out(program, "one curator", ORDINARY, without))
+
+
 # -- a site's agent --------------------------------------------------------------------------------
 
 SITES = 3
@@ -340,57 +503,41 @@ def members(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The members' keys, their roster and a policy, as files."""
     folder = tmp_path_factory.mktemp("members")
     names = ["coordinator", *(f"site{site}" for site in range(SITES))]
-    found = [
-        Member(name, public_bytes(load_identity(new_identity(name, folder)[0])).hex())
-        for name in names
-    ]
-    (folder / "roster.json").write_text(
-        json.dumps(documents.as_json(Roster(found[0], tuple(found[1:]))))
-    )
+    for name in names:
+        new_identity(name, folder)
+    found = [json.loads((folder / f"{name}.json").read_text()) for name in names]
+    (folder / "roster.json").write_text(json.dumps({"coordinator": found[0], "sites": found[1:]}))
     policy = {
         "max_epsilon": 9.0,
         "total_epsilon": 20.0,
         "least_sites": SITES,
-        "synthesizers": ["mixing", "moments", "moments+teacher"],
+        "methods": list(methods()),
     }
     (folder / "policy.json").write_text(json.dumps(policy))
     return folder
 
 
-ASKED: dict[str, Any] = {"classes": (0, 1), "scheme": "cape", "sites": SITES, "colluding": 1}
-NUMBERS = {"width": 2, "normalise": PublicMap.of_range(-4, 4)}
-PIXELS = {"width": 64, "normalise": PublicMap.of_range(0, 255)}
+KINDS = {
+    "mixing": PROGRAMS["mixing, declared"],
+    "mixing, measured": PROGRAMS["mixing, all measured"],
+    "class-gaussian": PROGRAMS["class-gaussian, sizes asked for"],
+    "class-gaussian, measured": PROGRAMS["class-gaussian, all measured"],
+    "class-gaussian by a schema": PROGRAMS["class-gaussian, by a schema"],
+    "image-clusters": PROGRAMS["image-clusters, soft labels"],
+}
 
 
 @cache
-def proposed(kind: str) -> tuple[Asked, dict[str, Any]]:
-    """A plan, and the public schema beside it."""
-    if kind == "mixing":
-        mixed = {"class_sizes": (20, 20), "samples": 20, "mixture": 4}
-        plan: Asked = make_plan(**ASKED, **NUMBERS, **mixed).calibrate(8.0)
-        return plan, {"features": FEATURES, "label": "y", "image_shape": None}
-    if kind == "moments":
-        plan = make_moments_plan(**ASKED, **NUMBERS).calibrate(8.0)
-        return plan, {"features": FEATURES, "label": "y", "image_shape": None}
-    if kind == "moments by a schema":
-        plan = make_moments_plan(
-            **ASKED, width=CODED.width, normalise=map_of(CODED), table=CODED
-        ).calibrate(8.0)
-        return plan, CODED.no_rows().schema()
-    images = Images(SHAPE, teacher=True)
-    plan = make_moments_plan(**ASKED, **PIXELS, images=images).calibrate(8.0)
-    schema = {"features": list(pixel_names(SHAPE)), "label": "y", "image_shape": list(SHAPE)}
-    return plan, schema
+def proposed(kind: str) -> Plan:
+    """For three sites, within their policy."""
+    program = KINDS[kind]
+    facts = Facts.of(plain_rows_of(program), class_sizes=program.sizes, normalise=program.normalise)
+    who: dict[str, Any] = {"scheme": "cape", "sites": SITES, "colluding": 1}
+    return make_plan(facts, program.method, **who).calibrate(8.0)
 
 
 def test_every_federated_method_is_held_to_the_property() -> None:
-    from capemix.protocol.policy import _FEDERATED
-
-    kinds = {getattr(proposed(kind)[0], "synthesizer", SynthesizerName.MIXING) for kind in KINDS}
-    assert kinds == set(_FEDERATED)
-
-
-KINDS = ("mixing", "moments", "moments by a schema", "moments+teacher")
+    assert {proposed(kind).method.kind for kind in KINDS} == set(methods())
 
 
 @contextlib.contextmanager
@@ -431,112 +578,64 @@ def serving(members: Path, folder: Path, data: Path, plan: Path | None) -> Itera
 
 
 class Relay:
-    """Carries a coordinator's messages to the served agent, and to two others that are plain."""
+    """Carries a coordinator's messages to the served agent, and to two others that are plain; and
+    keeps what the served one said, and its uploads."""
 
-    def __init__(self, members: Path, folder: Path, place: Path, others: list[LabeledRows]) -> None:
-        self._place, self._folder = place, folder
-        self.roster = documents.read(Roster, members / "roster.json", name="roster")
-        self.coordinator = load_identity(members / "coordinator.key")
-        policy = documents.read(Policy, members / "policy.json", name="policy")
-        self._agents = {
-            site: Agent(
-                Holdings(
-                    site,
-                    load_identity(members / f"site{site}.key"),
-                    self.roster,
-                    policy,
-                    rows,
-                    Ledger.open(folder / f"{site}.db").lineage("rows"),
-                    7,
-                )
-            )
-            for site, rows in enumerate(others, 1)
-        }
+    def __init__(self, engine: AgentsEngine, place: Path) -> None:
+        self._engine, self._place = engine, place
         self.said: list[Any] = []
-        self.uploads: list[npt.NDArray[Any]] = []
-        """What the served site uploaded, a round each, masked."""
-        self._runs = 0
+        self.uploads: list[bytearray] = []
+        """What the served site uploaded, a sum each, masked."""
+        engine.carry = self.carry
 
     def carry(self, site: int, raw: bytes) -> bytes:
         if site:
-            return self._agents[site].answer(raw)
+            return self._engine.agents[site].answer(raw)
         reply = ask(self._place, raw)
+        if wire.parse(raw).round == "chunk":
+            self.uploads[-1] += reply
+            return reply
         message = wire.parse(reply)
         if message.round == "upload":  # its digests are of what the record may change
+            self.uploads.append(bytearray())
             self.said.append({k: v for k, v in message.body.items() if k != "chunks"})
         else:
             self.said.append(reply)
         return reply
-
-    def sum_of(self, plan: Plan, schema: dict[str, Any], part: Part | None) -> Any:
-        self._runs += 1
-        spool = self._folder / f"spool{self._runs}"
-        spool.mkdir()
-        number, upload = self._runs.to_bytes(16, "big"), bytearray()
-        run = Run(
-            plan, schema, self.roster, self.coordinator, number, spool,
-            chunk_bytes=LEAST_CHUNK, part=part,
-        )  # fmt: skip
-        while run.round is not None:
-            for site, raw in list(run.requests()):
-                run.receive(site, self.carry(site, raw))
-            for site, index in list(run.wanted()):
-                asked = run.chunk_request(site, index)
-                chunk = self._agents[site].answer(asked) if site else ask(self._place, asked)
-                upload += b"" if site else chunk
-                run.receive_chunk(site, index, chunk)
-            run.close()
-        self.uploads.append(np.frombuffer(bytes(upload), dtype=share_dtype(plan)))
-        assert run.included == tuple(range(SITES)), run.lost
-        return run.release_sums()
 
 
 def federated(
     members: Path, base: Path, kind: str, suffix: str, odd: Odd | None, first: Seen | None
 ) -> tuple[Seen, list[npt.NDArray[Any]]]:
     """A release of three sites, of which the first is served from a file with the odd record."""
-    plan, schema = proposed(kind)
+    plan, program = proposed(kind), KINDS[kind]
     folder = Path(tempfile.mkdtemp(dir=base))
     rows = records() if odd is None else odd.among(records())
     data, plan_file = folder / f"rows{suffix}", None
-    if kind == "moments+teacher":
+    if program.rows == "images":
         write_images(rows, data)
     else:
-        WRITERS[suffix](rows, ("a", "b", "y") if schema["features"] == FEATURES else COLUMNS, data)
-    if kind == "moments by a schema":
+        WRITERS[suffix](rows, COLUMNS if program.rows == "table" else ("a", "b", "y"), data)
+    if program.rows == "table":
         plan_file = folder / "plan.json"
-        plan_file.write_text(plan_text(plan, schema))
+        plan_file.write_text(plan_text(plan))
+    policy = documents.read(Policy, members / "policy.json", name="policy")
     with watched(first) as seen, serving(members, folder, data, plan_file) as place:
-        relay = Relay(members, folder, place, [plain_rows(kind)] * 2)
-        if isinstance(plan, Plan):
-            relay.sum_of(plan, schema, None)
-        else:
-            release = release_moments(
-                plan,
-                plain_rows(kind),
-                lambda whole, name, asked: relay.sum_of(
-                    asked, schema, Part(bytes(16), whole, name)
-                ),
-                lambda chosen: chosen.guarantee(seeded=True),
-            )
-            seen.said += [release.features.tobytes(), release.plan.as_json()]
+        engine = AgentsEngine(
+            folder / "others", policy, [plain_rows_of(program)] * SITES, seed=7, members=members
+        )
+        relay = Relay(engine, place)
+        release = run(plan, engine, reference=False)
+        assert engine.included == tuple(range(SITES)), engine.lost
+        seen.said += [release.features.tobytes(), documents.as_json(release.plan)]
     seen.said += relay.said
-    return seen, relay.uploads
-
-
-@cache
-def plain_rows(kind: str) -> LabeledRows:
-    rows = records(20)
-    labels = np.array([row["y"] for row in rows])
-    if kind == "moments by a schema":
-        frame = as_frame(list(rows))
-        return CODED.rows(cells_of_columns(frame, CODED.names, "y", frame["y"]))
-    features = np.array([[row["a"], row["b"]] for row in rows])
-    names: tuple[str, ...] = ("a", "b")
-    if kind == "moments+teacher":
-        features, names = np.random.default_rng(2).uniform(0, 255, (20, 64)), pixel_names(SHAPE)
-    shape = SHAPE if kind == "moments+teacher" else None
-    return LabeledRows(features, labels, (0, 1), names, "y", shape)
+    made = release.plan
+    assert isinstance(made, Plan)
+    words = [share_dtype(query) for query in made.queries()]
+    return seen, [
+        np.frombuffer(bytes(each), dtype=word)
+        for each, word in zip(relay.uploads, words, strict=True)
+    ]
 
 
 OF_AGENTS: dict[str, dict[str, list[Odd]]] = {
@@ -544,9 +643,11 @@ OF_AGENTS: dict[str, dict[str, list[Odd]]] = {
         ".csv": [*everywhere()[::2], *odd_lines()[::8]],
         ".parquet": [*everywhere()[1::2], *odd_records()[::9]],
     },
-    "moments": {".csv": everywhere()[::6]},
-    "moments by a schema": {".parquet": everywhere()[1::6]},
-    "moments+teacher": {".npz": everywhere()[:1]},
+    "mixing, measured": {".parquet": everywhere()[::5]},
+    "class-gaussian": {".csv": everywhere()[::6]},
+    "class-gaussian, measured": {".csv": everywhere()[2::5]},
+    "class-gaussian by a schema": {".parquet": everywhere()[1::6]},
+    "image-clusters": {".npz": everywhere()[:1]},
 }
 
 
@@ -579,13 +680,12 @@ def compare_uploads(
 
 
 @cache
-def list_plan() -> tuple[Plan, float]:
-    """The look that finds a list, and the part of delta that may fail."""
-    federation = make_plan(width=1, class_sizes=(1,), samples=1, mixture=1).federation
-    looks = plan_looks(
-        2, None, federation, columns=False, epsilon=1.0, delta=1e-5, relation=Relation.ADD_REMOVE
-    )
-    return looks.plans[CLASS_LIST], looks.rounds.list_failure
+def list_sum() -> tuple[SumQuery, float]:
+    """The sum that finds a list, and the part of delta that may fail."""
+    facts = Facts(("a", "b"), "y", None, normalise=OF_NUMBERS)
+    plan = make_plan(facts, ClassGaussian()).calibrate(10.0)
+    part = plan.delta * budget_part(plan.opening)
+    return plan.query(CLASS_LIST), list_failure(plan.opening, part)
 
 
 def chance_to_pass(unit: int, deviation: float, threshold: int) -> float:
@@ -596,8 +696,8 @@ def chance_to_pass(unit: int, deviation: float, threshold: int) -> float:
 
 
 def test_a_label_that_one_record_has_shows_with_no_more_than_its_part_of_delta() -> None:
-    plan, failure = list_plan()
-    unit, deviation = plan.lattice_norm_bound, plan.site_deviation
+    query, failure = list_sum()
+    unit, deviation = query.lattice_norm_bound, query.site_deviation
     assert unit is not None
     threshold = list_threshold(unit, deviation, failure)
     assert 0.9 * failure / 2 < chance_to_pass(unit, deviation, threshold) <= failure / 2
@@ -606,12 +706,12 @@ def test_a_label_that_one_record_has_shows_with_no_more_than_its_part_of_delta()
 
 
 def test_a_rare_label_stays_unknown_and_common_ones_are_found() -> None:
-    plan, failure = list_plan()
+    query, failure = list_sum()
     column = np.array(["often"] * 400 + ["common"] * 300 + ["once"])
     for seed in range(200):
-        found = listed_words(words_of(column), plan, failure, SeededSource(seed))
+        found = listed_words(words_of(column), query, failure, SeededSource(seed))
         assert set(found) == {"often", "common"}
-        assert abs(found["often"] - 400) < 6 * plan.site_deviation / (plan.lattice_norm_bound or 1)
+        assert abs(found["often"] - 400) < 6 * query.site_deviation / (query.lattice_norm_bound or 1)
 
 
 def test_labels_that_are_all_different_give_no_list() -> None:
@@ -632,7 +732,7 @@ def drafted(capemix: Capemix, folder: Path, odd: Odd | None) -> dict[str, Any]:
     ran = capemix("schema", "draft", folder / "rows.csv", "--label", "y", "--out", schema)
     assert ran.code == 0, ran.err
     ran = capemix(
-        "synth", "--data", folder / "rows.csv", "--schema", schema, "--synthesizer", "moments",
+        "synth", folder / "rows.csv", "--schema", schema, "--method", "class-gaussian",
         "--epsilon", "4", "--no-ledger", "--json", "--out", folder / "out",
     )  # fmt: skip
     assert ran.code == 0, ran.err
@@ -657,15 +757,9 @@ def test_a_release_by_a_draft_promises_nothing(capemix: Capemix, tmp_path: Path)
 def check_as_they_come() -> None:
     X, y = np.zeros((40, 2)), np.arange(40) % 2
     rows = UnlistedRows.of(cells_of_arrays(X, y), "label").as_they_come()
-    release = release_of(
-        rows,
-        epsilon=4.0,
-        mixture=4,
-        samples=20,
-        clip=1.0,
-        normalise=PublicMap.of_range(0, 1),
-        source=SystemSource(),
-    )
+    facts = Facts.of(rows, normalise=PublicMap.of_range(0, 1))
+    plan = make_plan(facts, Mixing(mixture=4, samples=20, clip=1.0)).calibrate(4.0)
+    release = synthesize(plan, rows, source=SystemSource())
     assert release.guarantee.status is Status.FROM_ROWS
 
 
@@ -768,7 +862,7 @@ def test_quotes_after_which_nobody_can_tell_where_a_record_ends_are_refused(
     data = tmp_path / "rows.csv"
     WRITERS[".csv"](Odd("a quote", USUAL, line).among(records()), ("a", "b", "y"), data)
     ran = capemix(
-        "synth", "--data", data, "--label", "y", "--classes", "0,1", "--epsilon", "8",
+        "synth", data, "--label", "y", "--classes", "0,1", "--epsilon", "8",
         "--no-ledger", "--out", tmp_path / "out",
     )  # fmt: skip
     assert ran.code == 2
@@ -787,12 +881,16 @@ def test_a_cell_that_is_read_as_further_records_is_found(
         curator.check(".csv", LISTED, odd)
 
 
+class NoneFixed:
+    """Stands in for the kinds of selection: none of them is fixed."""
+
+    FIXED = None
+
+
 def fixed_size(sites: Sequence[LabeledRows], **counted: Any) -> Status:
-    plan = make_plan(
-        width=2, class_sizes=(4, 4), samples=4, mixture=2, selection="fixed-size",
-        relation="replace-one", scheme="conventional", sites=len(sites),
-        normalise=PublicMap.of_range(-4, 4), classes=(0, 1),
-    ).calibrate(8.0)  # fmt: skip
+    facts = Facts.of(sites[0], class_sizes=(4, 4), normalise=OF_NUMBERS)
+    method = Mixing(samples=4, mixture=2, selection=Selection.FIXED, clip=1.0)
+    plan = make_plan(facts, method, scheme="conventional", sites=len(sites)).calibrate(8.0)
     return synthesize(plan, sites, **counted).guarantee.status
 
 
@@ -801,7 +899,7 @@ def test_sites_that_are_dealt_here_promise_nothing_of_fixed_draws(
 ) -> None:
     """One record that no longer fits would deal all others anew, and a fixed number is drawn from
     each site's rows."""
-    whole = plain_rows("mixing")
+    whole = plain_rows_of(PROGRAMS["mixing, declared"])
     dealt = partition(whole, 2, "iid", seed=0)
     assert fixed_size(dealt) is Status.FROM_ROWS
     ledger = Ledger.open(tmp_path / "ledger.db")
@@ -809,21 +907,18 @@ def test_sites_that_are_dealt_here_promise_nothing_of_fixed_draws(
     with pytest.raises(InputError, match="which site has which record was read from the rows"):
         fixed_size(dealt, ledger=ledger, lineage="rows")
     assert fixed_size([whole, whole]) is Status.GUARANTEE  # as they lie at their sites
-    monkeypatch.setattr(
-        "capemix.engines.local.read_from_rows", lambda _plan, sites: read_from_rows_of(sites)
-    )
+    monkeypatch.setattr("capemix.engines.local.Selection", NoneFixed)
     assert fixed_size(dealt) is Status.GUARANTEE  # the wrong law
 
 
 def test_no_budget_pays_for_what_was_read_from_rows(tmp_path: Path) -> None:
     ledger = Ledger.open(tmp_path / "ledger.db")
     ledger.lineage("rows").set_limit(Limit(8.0, 1e-5, Relation.ADD_REMOVE))
-    rows = replace(plain_rows("moments by a schema"), read_from_rows=("the class list",))
+    program = PROGRAMS["class-gaussian, by a schema"]
+    rows = replace(plain_rows_of(program), read_from_rows=("the class list",))
+    plan = make_plan(Facts.of(rows, normalise=map_of(CODED)), ClassGaussian()).calibrate(4.0)
     with pytest.raises(InputError, match="cannot pay: the class list was read from the rows"):
-        release_of(
-            rows, epsilon=4.0, synthesizer="moments", normalise=map_of(CODED),
-            source=SystemSource(), ledger=ledger, lineage="rows",
-        )  # fmt: skip
+        synthesize(plan, rows, source=SystemSource(), ledger=ledger, lineage="rows")
     assert ledger.lineage("rows").account().total.charges == 0
 
 
@@ -855,13 +950,13 @@ def test_a_draft_that_passes_for_declared_is_found(
 def test_a_class_list_read_from_rows_that_passes_for_declared_is_found(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("capemix.engines.local.read_from_rows", lambda *_: ())
+    monkeypatch.setattr("capemix.engines.local.read_from_rows_of", lambda *_: ())
     with pytest.raises(AssertionError):
         check_as_they_come()
 
 
 def test_a_list_without_a_threshold_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("capemix.looks.list_threshold", lambda *_: 0)
+    monkeypatch.setattr("capemix.engines.class_list.list_threshold", lambda *_: 0)
     with pytest.raises(AssertionError):
         test_a_rare_label_stays_unknown_and_common_ones_are_found()
 
@@ -869,14 +964,14 @@ def test_a_list_without_a_threshold_is_found(monkeypatch: pytest.MonkeyPatch) ->
 @pytest.fixture
 def fragile(monkeypatch: pytest.MonkeyPatch) -> None:
     """Making rows ready fails if one of them is far away: some error that nobody foresaw."""
-    right = prepare_module.normalise_rows
+    right = rows_module.normalise_rows
 
     def failing(features: Any, how: Any) -> Any:
         if (np.abs(features) > 1e300).any():
             raise ArithmeticError("unforeseen")
         return right(features, how)
 
-    monkeypatch.setattr(prepare_module, "normalise_rows", failing)
+    monkeypatch.setattr(rows_module, "normalise_rows", failing)
 
 
 FAR = Odd("1e308 as b", {**USUAL, "b": 1e308})
@@ -886,22 +981,22 @@ FAR = Odd("1e308 as b", {**USUAL, "b": 1e308})
 def test_an_unforeseen_error_costs_the_record_and_not_its_site(
     curator: Curator, members: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    declared = SETTINGS[SynthesizerName.MIXING][2]
+    declared = SETTINGS["mixing"][2]
     curator.check(".csv", declared, FAR)
     without, _ = federated(members, tmp_path, "mixing", ".csv", None, None)
     compare(without, federated(members, tmp_path, "mixing", ".csv", FAR, without)[0])
 
-    def all_or_none(plan: Plan, features: Any, labels: Any) -> Any:
+    def all_or_none(query: SumQuery, features: Any, labels: Any) -> Any:
         try:
-            return pipeline.prepare_site(plan, features, labels)
+            return prepare_site(query, features, labels)
         except ArithmeticError:
-            return pipeline.prepare_site(plan, features[:0], labels[:0])
+            return prepare_site(query, features[:0], labels[:0])
 
     monkeypatch.setattr(agent_module, "prepare_records", all_or_none)
     seen, _ = federated(members, tmp_path, "mixing", ".csv", FAR, without)
     with pytest.raises(AssertionError, match="another record's row has changed"):
         compare(without, seen)
-    monkeypatch.setattr("capemix.engines.local.prepare_records", pipeline.prepare_site)
+    monkeypatch.setattr("capemix.engines.local.prepare_records", prepare_site)
     with pytest.raises((AssertionError, ArithmeticError)):
         curator.check(".csv", declared, FAR)
 

@@ -19,25 +19,24 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import capemix.engines.local
-import capemix.moments
+import capemix.methods.class_gaussian
 from capemix import documents
-from capemix.api import Synthesizer, release_of
+from capemix.api import Synthesizer
 from capemix.data import LabeledRows, Table, open_data, partition
 from capemix.data.arrays import cells_of_columns
 from capemix.data.schema import Category, Number
 from capemix.errors import InputError
-from capemix.federation import Federation, Scheme
-from capemix.moments import drawn_rows
-from capemix.plan.moments import MomentsPlan, moments_from_json
-from capemix.sums.rows import normalise_rows
-from capemix.queries import Relation
+from capemix.facts import Facts, map_of
+from capemix.methods.class_gaussian.categories import frequencies, picked
+from capemix.methods.class_gaussian.draw import drawn_rows
+from capemix.methods.gaussians import ClassGaussians
+from capemix.plan import Plan
 from capemix.randomness.source import SeededSource
 from capemix.release import read_release
-from capemix.synthesizers.moments import ClassGaussians
-from capemix.synthesizers.tables import frequencies, map_of, picked
-from capemix_research.experiments import peer_marginals, tables
-from capemix_research.experiments.results import whole_lines
+from capemix.sums.rows import normalise_rows
+from capemix.sums.steps import PublicMap
 from conftest import Capemix
+from releasing import plan_of, release_of
 
 Real = npt.NDArray[np.float64]
 
@@ -90,7 +89,7 @@ def coded(frame: pd.DataFrame) -> LabeledRows:
 
 def released(sites: Any, epsilon: float = 8.0, **asked: Any) -> Any:
     return release_of(
-        sites, epsilon=epsilon, source=SeededSource(3), synthesizer="moments", **asked
+        sites, "class-gaussian", epsilon=epsilon, source=SeededSource(3), **asked
     )
 
 
@@ -326,7 +325,7 @@ def test_a_release_has_the_tables_types_ranges_and_categories(
     real.to_csv(file, index=False)
     schema.write_text(json.dumps(documents.as_json(PEOPLE)))
     ran = capemix(
-        "synth", "--data", file, "--schema", schema, "--synthesizer", "moments", "--epsilon", 8,
+        "synth", file, "--schema", schema, "--method", "class-gaussian", "--epsilon", 8,
         "--no-ledger", "--samples", 4000, "--out", out, "--json",
     )  # fmt: skip
     assert ran.code == 0, ran.err
@@ -360,24 +359,14 @@ def test_a_release_has_the_tables_types_ranges_and_categories(
 
 def drawn_people(samples: int | None, texture: float) -> Real:
     """1,000 records of each class, in the table's own units, blocks without texture."""
-    how = map_of(PEOPLE)
-    plan = MomentsPlan(
-        width=PEOPLE.width,
-        classes=("high", "low"),
-        normalise=how,
-        federation=Federation(Scheme.CENTRAL),
-        relation=Relation.ADD_REMOVE,
-        delta=1e-5,
-        samples=samples,
-        table=PEOPLE,
-    )
+    facts = Facts.of(PEOPLE.no_rows())
     deviations = np.full(PEOPLE.width, texture)
     for block in PEOPLE.blocks:
         deviations[block] = 0.0
     centres = np.full((2, PEOPLE.width), 0.25)
     spreads = np.repeat(0.04 * np.eye(PEOPLE.width)[None], 2, axis=0)
     found = ClassGaussians(np.full(2, 1000.0), centres, spreads, deviations)
-    return drawn_rows(plan, found, SeededSource(5))[0]
+    return drawn_rows(facts, found, samples, SeededSource(5))[0]
 
 
 def test_rows_up_to_one_a_record_are_without_texture_and_those_beyond_have_it() -> None:
@@ -401,9 +390,11 @@ def test_rows_up_to_one_a_record_are_without_texture_and_those_beyond_have_it() 
 
 def test_categories_have_no_texture(monkeypatch: pytest.MonkeyPatch) -> None:
     found: list[ClassGaussians] = []
-    taken = capemix.moments.taken_moments
+    estimate = capemix.methods.class_gaussian.estimate_class_gaussians
     monkeypatch.setattr(
-        capemix.moments, "taken_moments", lambda taking: found.append(taken(taking)) or found[-1]
+        capemix.methods.class_gaussian,
+        "estimate_class_gaussians",
+        lambda sums: found.append(estimate(sums)) or found[-1],
     )
     released(coded(people(300)), epsilon=0.5)
     numbers = np.ones(PEOPLE.width, dtype=bool)
@@ -413,15 +404,15 @@ def test_categories_have_no_texture(monkeypatch: pytest.MonkeyPatch) -> None:
     assert (found[0].texture[numbers] > 0).all()
 
 
-def test_every_look_at_a_table_is_a_round_of_its_budget(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_look_at_a_table_is_a_line_of_its_budget(monkeypatch: pytest.MonkeyPatch) -> None:
     sums: list[float] = []
-    real = capemix.engines.local.sum_local
+    real = capemix.engines.local.sum_shares
 
-    def watched(plan: Any, *args: Any, **kwargs: Any) -> Any:
-        sums.append(plan.noise)
-        return real(plan, *args, **kwargs)
+    def watched(query: Any, *args: Any, **kwargs: Any) -> Any:
+        sums.append(query.deviation)
+        return real(query, *args, **kwargs)
 
-    monkeypatch.setattr(capemix.engines.local, "sum_local", watched)
+    monkeypatch.setattr(capemix.engines.local, "sum_shares", watched)
     release = released(coded(people(1000)), 2.0)
     lines = release.plan.budget()
     assert len(sums) == len(lines)
@@ -445,12 +436,13 @@ def test_sites_release_a_table_together_by_one_schema() -> None:
 
 def test_a_plan_of_a_table_comes_back_from_a_message() -> None:
     plan = released(coded(people(300))).plan
-    again = moments_from_json(plan.as_json())
-    assert again.table == PEOPLE
-    assert again.as_json() == plan.as_json()
-    bent = plan.as_json() | {"table": {"format": "none"}}
-    with pytest.raises(InputError, match=r"schema format .*write capemix-schema/1"):
-        moments_from_json(bent)
+    again = documents.from_json(Plan, documents.as_json(plan), name="plan")
+    assert again.facts.table == PEOPLE
+    assert again == plan
+    bent = documents.as_json(plan)
+    bent["facts"]["table"] = {"format": "none"}
+    with pytest.raises(InputError, match=r"facts table format .*write capemix-schema/1"):
+        documents.from_json(Plan, bent, name="plan")
 
 
 def test_what_a_schema_cannot_go_with_is_refused(tmp_path: Path, capemix: Capemix) -> None:
@@ -458,21 +450,29 @@ def test_what_a_schema_cannot_go_with_is_refused(tmp_path: Path, capemix: Capemi
     (tmp_path / "schema.json").write_text(json.dumps(documents.as_json(PEOPLE)))
     (tmp_path / "broken.json").write_text("{")
 
-    def refused(*words: object, schema: str = "schema.json", data: object = None) -> str:
+    def refused(*words: object, schema: str = "schema.json", data: tuple[object, ...] = ()) -> str:
         ran = capemix(
-            "synth", "--data", data or tmp_path / "people.csv", "--schema", tmp_path / schema,
+            "synth", *(data or (tmp_path / "people.csv",)), "--schema", tmp_path / schema,
             "--epsilon", 1, "--no-ledger", "--out", tmp_path / "no", *words,
         )  # fmt: skip
         assert ran.code == 2
         assert not (tmp_path / "no").exists()
         return ran.err
 
-    moments = ("--synthesizer", "moments")
-    assert "needs a synthesizer that restores categories" in refused()
-    assert "contradicts the ranges of the schema" in refused(*moments, "--public-range", "0,1")
-    assert "is not the schema's" in refused(*moments, "--label", "age")
-    assert "broken.json is not readable JSON" in refused(*moments, schema="broken.json")
-    assert "does not apply to the dataset" in refused(*moments, data="digits")
+    gaussian = ("--method", "class-gaussian")
+    assert "contradicts the ranges of the schema" in refused(*gaussian, "--public-range", "0,1")
+    assert "is not the schema's" in refused(*gaussian, "--label", "age")
+    assert "broken.json is not readable JSON" in refused(*gaussian, schema="broken.json")
+    assert "does not apply to the dataset" in refused(*gaussian, data=("--data", "digits"))
+    assert "needs a method that restores categories" in refused("--method", "mixing")
+
+
+def test_a_table_needs_a_method_that_restores_categories() -> None:
+    rows = coded(people(200))
+    with pytest.raises(InputError, match="schema needs a method that restores categories"):
+        plan_of(rows, "mixing", mixture=4, samples=20)
+    with pytest.raises(InputError, match="public_range contradicts the ranges of the schema"):
+        Facts.of(rows, normalise=PublicMap.of_range(0, 1))
 
 
 def test_too_many_categories_are_refused_by_what_they_count_as() -> None:
@@ -485,7 +485,7 @@ def test_too_many_categories_are_refused_by_what_they_count_as() -> None:
 
 def test_frames_go_in_and_columns_come_out() -> None:
     frame = people(1500)
-    made = Synthesizer(epsilon=8.0, method="moments", schema=PEOPLE, test_seed=1)
+    made = Synthesizer(epsilon=8.0, method="class-gaussian", schema=PEOPLE, test_seed=1)
     columns, labels = made.fit(frame.drop(columns="income"), frame["income"]).sample(200)
     assert set(labels) == {"high", "low"}
     assert len(columns["work"]) == 200
@@ -505,6 +505,8 @@ def test_declared_columns_show_no_row() -> None:
 
 
 def test_results_go_on_where_they_stopped(tmp_path: Path) -> None:
+    from capemix_research.experiments import tables
+
     file = tmp_path / "tables.csv"
     asked = ["--results", str(file), "--data", "breast_cancer", "--seeds", "1", "--epsilon", "10"]
     tables.main(asked)
@@ -543,6 +545,9 @@ def test_a_peer_is_measured_beside_us_and_stopped_at_its_limit(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """A stand-in for the package: one method that copies rows, and one that does not end."""
+    from capemix_research.experiments import tables
+    from capemix_research.experiments.results import whole_lines
+
     for name, text in {
         "dpmm/__init__.py": "",
         "dpmm/pipelines.py": PEER,
@@ -572,6 +577,8 @@ def test_a_peer_is_measured_beside_us_and_stopped_at_its_limit(
 
 
 def test_cells_for_a_peer_go_there_and_back(tmp_path: Path) -> None:
+    from capemix_research.experiments import peer_marginals
+
     file = tmp_path / "schema.json"
     file.write_text(json.dumps(documents.as_json(PEOPLE)))
     known = peer_marginals.coders(str(file))
@@ -590,6 +597,9 @@ def test_cells_for_a_peer_go_there_and_back(tmp_path: Path) -> None:
 
 
 def test_the_page_has_the_tables_of_the_recorded_runs() -> None:
+    from capemix_research.experiments import tables
+    from capemix_research.experiments.results import whole_lines
+
     shelf = Path(__file__).parents[1] / "docs" / "research"
     page = (shelf / "tables.md").read_text()
     assert tables.splits_table(whole_lines(shelf / "tables.csv")) in page

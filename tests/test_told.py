@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import json
 import math
-import re
 from pathlib import Path
 from typing import Any
 
@@ -14,16 +13,16 @@ import numpy.typing as npt
 import pytest
 from scipy import stats
 
-import capemix.looks
-from capemix.api import Synthesizer, release_of
+from capemix.api import Synthesizer, config_of
+from capemix.collector import Collector, Origin
 from capemix.data.rows import LabeledRows
+from capemix.engines.local import LocalEngine
 from capemix.errors import EpsilonError, InputError
-from capemix.federation import Federation, Scheme
-from capemix.looks import EXPONENTS, GUESS, Counted, one_hot_sizes, plan_looks, ranges_of
-from capemix.plan import make_plan
-from capemix.queries import Relation
-from capemix.randomness.source import SeededSource
-from capemix.synthesizers.told import (
+from capemix.facts import Facts
+from capemix.methods import measured
+from capemix.methods.measured import GUESS, Counted, ranges_of
+from capemix.methods.mixing.planning import plan_mixtures
+from capemix.methods.told import (
     CHANCE,
     more_than_noise,
     positive_mean,
@@ -33,11 +32,24 @@ from capemix.synthesizers.told import (
     told_apart,
     told_sizes,
 )
+from capemix.plan import Plan
+from capemix.randomness.source import SeededSource
+from capemix.statistics.histograms import BINS, EXPONENTS, ValueSizes
+from capemix.sums.query import SumQuery
 from conftest import Capemix
+from releasing import plan_of, release_of
 
 Real = npt.NDArray[np.float64]
 
-BINS = 2 * len(EXPONENTS) + 1
+METHODS = ("class-gaussian", "mixing")
+
+
+def histogram_of(values: Real) -> Real:
+    """How many values each column has of each size: columns by bins."""
+    asked = ValueSizes(values.shape[1])
+    sums = np.zeros((1, asked.width))
+    asked.add_to(sums, values, np.zeros(len(values), dtype=np.int64), None)
+    return sums.reshape(values.shape[1], BINS)
 
 
 def a_table(rows: int, columns: int = 20) -> LabeledRows:
@@ -56,10 +68,10 @@ def a_table(rows: int, columns: int = 20) -> LabeledRows:
     )
 
 
-def released(rows: LabeledRows, epsilon: float, seed: int = 1, kind: str = "moments") -> Any:
-    return release_of(
-        rows, epsilon=epsilon, synthesizer=kind, normalise="paid", source=SeededSource(seed)
-    )
+def released(
+    rows: LabeledRows, epsilon: float, seed: int = 1, method: str = "class-gaussian"
+) -> Any:
+    return release_of(rows, method, epsilon=epsilon, source=SeededSource(seed))
 
 
 # -- what noise explains: laws, and wrong laws --------------------------------------------------
@@ -92,7 +104,7 @@ def test_the_ranges_of_noise_alone_are_a_guess_and_wild_if_noise_is_taken_for_le
 def test_columns_that_noise_hides_share_what_they_hold_together() -> None:
     rng = np.random.default_rng(2)
     values = np.where(rng.random((400, 40)) < 0.5, 0.0, rng.uniform(1.0, 3.9, size=(400, 40)))
-    histogram = one_hot_sizes(values).sum(axis=0).reshape(40, BINS)
+    histogram = histogram_of(values)
     noisy = histogram + 100.0 * rng.normal(size=histogram.shape)
     found = ranges_of(noisy, 100.0, Counted(400.0))
     assert len(found.untold) > 30
@@ -107,8 +119,7 @@ def test_columns_that_noise_hides_share_what_they_hold_together() -> None:
 def test_records_that_a_range_surely_lacks_are_told_and_a_few_are_not() -> None:
     def of(far: int) -> Any:
         values = np.concatenate([np.full(10_000 - far, 3.0), 2.0 ** (4 + np.arange(far) % 30)])
-        histogram = one_hot_sizes(values[:, None]).sum(axis=0).reshape(1, BINS)
-        return ranges_of(histogram.astype(np.float64), 40.0, Counted(10_000.0, 50.0))
+        return ranges_of(histogram_of(values[:, None]), 40.0, Counted(10_000.0, 50.0))
 
     assert of(500).short == ()
     assert of(1800).short == (0,)
@@ -164,13 +175,15 @@ def test_mixtures_are_more_than_noise_by_the_noise_they_have() -> None:
 # -- releases ------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("kind", ["moments", "mixing"])
+@pytest.mark.parametrize("method", METHODS)
 @pytest.mark.parametrize("epsilon", [1.0, 0.1])
-def test_few_rows_and_little_budget_give_sane_columns_and_say_so(epsilon: float, kind: str) -> None:
+def test_few_rows_and_little_budget_give_sane_columns_and_say_so(
+    epsilon: float, method: str
+) -> None:
     """No number is beyond twice the largest of the rows, or 1: the largest was 1e9 times it."""
     rows = a_table(500)
     for seed in range(4):
-        release = released(rows, epsilon, seed, kind)
+        release = released(rows, epsilon, seed, method)
         assert np.abs(release.features).max() <= 2 * max(np.abs(rows.features).max(), 1.0)
         said = " ".join(release.warnings)
         assert "ranges: " in said
@@ -178,37 +191,46 @@ def test_few_rows_and_little_budget_give_sane_columns_and_say_so(epsilon: float,
         assert ("class sizes: " in said) is (epsilon < 1.0)
 
 
-@pytest.mark.parametrize("kind", ["moments", "mixing"])
-def test_many_rows_and_much_budget_warn_of_nothing(kind: str) -> None:
+@pytest.mark.parametrize("method", METHODS)
+def test_many_rows_and_much_budget_warn_of_nothing(method: str) -> None:
     rows = a_table(50_000)
-    release = released(rows, 10.0, kind=kind)
+    release = released(rows, 10.0, method=method)
     assert release.warnings == ()
     assert np.abs(release.features).max() <= 2 * np.abs(rows.features).max()
 
 
-def test_warnings_follow_from_noisy_sums_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+class Repeating:
+    """An engine that answers each sum as it was answered the first time, whatever the rows are."""
+
+    def __init__(self, rows: LabeledRows, seed: int, heard: dict[str, Any]) -> None:
+        self._engine, self._heard = LocalEngine(rows, SeededSource(seed)), heard
+
+    def check(self, plan: Plan) -> None:
+        self._engine.check(plan)
+
+    def origin(self, plan: Plan) -> Origin:
+        return self._engine.origin(plan)
+
+    def list_classes(self, plan: Plan, query: SumQuery, failure: float) -> dict[str, float]:
+        return self._engine.list_classes(plan, query, failure)
+
+    def sum(self, plan: Plan, query: SumQuery) -> Any:
+        return self._heard.setdefault(query.name, self._engine.sum(plan, query)).copy()
+
+
+def test_warnings_follow_from_noisy_sums_alone() -> None:
     """Two tables that have nothing in common, and the same noisy sums: the same is said."""
-    looks = plan_looks(
-        20,
-        2,
-        Federation(Scheme.CENTRAL),
-        columns=True,
-        epsilon=0.2,
-        delta=1e-6,
-        relation=Relation.ADD_REMOVE,
-    )
-    real, heard = capemix.looks.sum_local, {}
-
-    def repeated(plan: Any, sites: Any, **asked: Any) -> Any:
-        name = (plan.mixing.width, plan.noise)
-        return heard.setdefault(name, real(plan, sites, **asked)).copy()
-
-    monkeypatch.setattr("capemix.looks.sum_local", repeated)
-    first = looks.take([a_table(500)], SeededSource(1))
     other = a_table(9000)
     object.__setattr__(other, "features", -1e6 * other.features)
-    assert looks.take([other], SeededSource(2)) == first
-    assert first.warnings
+    heard: dict[str, Any] = {}
+    found: list[tuple[Facts, tuple[str, ...]]] = []
+    for seed, rows in enumerate((a_table(500), other), 1):
+        plan = plan_of(rows, "class-gaussian", epsilon=0.2, delta=1e-6)
+        sums = Collector(plan, Repeating(rows, seed, heard))
+        found.append((measured.measure(sums), sums.warnings))
+    assert set(heard) == {"class sizes", "ranges", "means and scales"}
+    assert found[0] == found[1]
+    assert found[0][1]
 
 
 def test_warnings_are_in_the_manifest_and_shown(capemix: Capemix, tmp_path: Path) -> None:
@@ -220,7 +242,7 @@ def test_warnings_are_in_the_manifest_and_shown(capemix: Capemix, tmp_path: Path
     ]
     (tmp_path / "rows.csv").write_text("\n".join(lines))
     asked = ("synth", "--data", tmp_path / "rows.csv", "--label", "y", "--classes", "no,yes")
-    asked += ("--epsilon", 0.1, "--no-ledger", "--synthesizer", "moments")
+    asked += ("--epsilon", 0.1, "--no-ledger", "--method", "class-gaussian")
     shown = capemix(*asked, "--out", tmp_path / "one")
     assert shown.code == 0
     manifest = json.loads((tmp_path / "one" / "manifest.json").read_text())
@@ -228,7 +250,7 @@ def test_warnings_are_in_the_manifest_and_shown(capemix: Capemix, tmp_path: Path
     assert "Warning: ranges: 4 of 4 cannot be told from noise" in shown.out
     ran = capemix(*asked, "--out", tmp_path / "two", "--json")
     assert any("ranges: 4 of 4" in said for said in json.loads(ran.out)["warnings"])
-    fitted = Synthesizer(0.1, method="moments", classes=("no", "yes")).fit(
+    fitted = Synthesizer(0.1, method="class-gaussian", classes=("no", "yes")).fit(
         rows.features, np.array(rows.classes)[rows.labels]
     )
     assert any("ranges: 4 of 4" in said for said in fitted.release_.warnings)
@@ -241,15 +263,17 @@ def never(*_args: Any, **_asked: Any) -> Any:
     raise AssertionError("rows were read")
 
 
-@pytest.mark.parametrize("kind", ["moments", "mixing", "dp-mix"])
+@pytest.mark.parametrize(
+    "config", [{"method": "class-gaussian"}, {}, {"pool": "all"}], ids=["gaussian", "mixing", "all"]
+)
 def test_an_epsilon_that_cannot_be_delivered_is_refused_before_rows_are_read(
-    kind: str, monkeypatch: pytest.MonkeyPatch
+    config: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     rows = a_table(500, 3)
-    asked: dict[str, Any] = {"source": SeededSource(1), "synthesizer": kind, "normalise": "paid"}
+    asked: dict[str, Any] = {"source": SeededSource(1), **config}
     with monkeypatch.context() as patched:
         patched.setattr("capemix.engines.local.prepare_records", never)
-        with pytest.raises(EpsilonError, match=r"--epsilon is more than.*\(got 1000\)") as said:
+        with pytest.raises(EpsilonError, match=r"epsilon is more than.*\(got 1000\)") as said:
             release_of(rows, epsilon=1000.0, **asked)
     most = math.floor(10 * said.value.most) / 10
     assert f"give at most {most:g}, or inf" in str(said.value)
@@ -259,7 +283,7 @@ def test_an_epsilon_that_cannot_be_delivered_is_refused_before_rows_are_read(
 
 @pytest.mark.parametrize("law", ["discrete", "rounded"])
 def test_a_plan_delivers_the_epsilon_asked_for_or_refuses_it(law: str) -> None:
-    plan = make_plan(width=3, class_sizes=(500, 500), samples=20, mixture=4, law=law)
+    plan = plan_mixtures(width=3, class_sizes=(500, 500), samples=20, mixture=4, law=law)
     with pytest.raises(EpsilonError) as said:
         plan.calibrate(1000.0)
     for epsilon in (0.5, 5.0, 0.99 * said.value.most):
@@ -274,15 +298,14 @@ def test_a_mixture_beyond_the_declared_sizes_is_refused_before_rows_are_read(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("capemix.engines.local.prepare_records", never)
-    for kind in ("mixing", "dp-mix"):
-        with pytest.raises(InputError, match=r"--mixture is larger than.*\(got 5000\)"):
+    for pool in ("class", "all"):
+        with pytest.raises(InputError, match=r"^mixture is larger than.*\(got 5000\)"):
             release_of(
                 a_table(500, 3),
                 epsilon=1.0,
                 class_sizes=(250, 250),
                 mixture=5000,
-                synthesizer=kind,
-                normalise="paid",
+                pool=pool,
                 source=SeededSource(1),
             )
 
@@ -294,7 +317,6 @@ def test_a_mixture_beyond_the_noisy_sizes_is_said() -> None:
             epsilon=8.0,
             mixture=mixture,
             samples=20,
-            normalise="paid",
             source=SeededSource(1),
         )
         said = [text for text in release.warnings if "than the 5000 that a mixture takes" in text]
@@ -302,28 +324,28 @@ def test_a_mixture_beyond_the_noisy_sizes_is_said() -> None:
 
 
 UNUSED: dict[str, dict[str, Any]] = {
-    "--colluding": {"colluding": 2},
-    "--dropouts": {"dropouts": 1},
-    "--masks": {"masks": "gaussian"},
-    "--peers": {"peers": 4},
-    "--form": {"form": "algorithm1"},
-    "--printed-theorem": {"printed_theorem": True},
-    "--samples": {"samples": 1},
+    "colluding": {"colluding": 2},
+    "dropouts": {"dropouts": 1},
+    "masks": {"masks": "gaussian"},
+    "peers": {"peers": 4},
+    "form": {"form": "algorithm1"},
+    "printed_theorem": {"printed_theorem": True},
+    "samples": {"samples": 1},
 }
 
 
-@pytest.mark.parametrize("option", UNUSED)
-def test_an_option_that_would_be_left_unused_is_refused(option: str) -> None:
+@pytest.mark.parametrize("field", UNUSED)
+def test_a_field_that_would_be_left_unused_is_refused(field: str) -> None:
     asked = {"width": 3, "class_sizes": (50, 50), "samples": 20, "mixture": 4}
-    make_plan(**asked)
-    with pytest.raises(InputError, match=f"^{option} "):
-        make_plan(**asked | UNUSED[option])
+    plan_mixtures(**asked)
+    with pytest.raises(InputError, match=f"^{field} "):
+        plan_mixtures(**asked | UNUSED[field])
 
 
-@pytest.mark.parametrize("kind", ["moments", "moments+teacher"])
-def test_what_a_synthesizer_does_not_have_is_refused(kind: str) -> None:
-    with pytest.raises(InputError, match=rf"--tune has no meaning for {re.escape(kind)} "):
-        release_of(a_table(50, 3), epsilon=1.0, synthesizer=kind, source=SeededSource(1), tune=True)
+@pytest.mark.parametrize("method", ["class-gaussian", "image-clusters"])
+def test_what_a_method_does_not_have_is_refused(method: str) -> None:
+    with pytest.raises(InputError, match=rf"^tune has no meaning for {method} "):
+        config_of(method, tune=True)
 
 
 @pytest.mark.parametrize(

@@ -62,7 +62,7 @@ def from_json(cls: type[T], found: Any, *, name: str) -> T:
         lost = _lost(as_json(made), found)
     except InputError:
         raise
-    except (TypeError, ValueError, ArithmeticError, AttributeError, RecursionError):
+    except (TypeError, ValueError, LookupError, ArithmeticError, AttributeError, RecursionError):
         raise InputError(
             name, "has a part of a wrong kind", fix="correct it, or write it again"
         ) from None
@@ -126,7 +126,9 @@ def _place(name: str, found: Any, path: Sequence[str | int]) -> str:
 def _allowed(cls: Any, path: Sequence[str | int]) -> list[str]:
     """The words that a part is one of, where it is one of some."""
     for step in path:
-        if not dataclasses.is_dataclass(cls):
+        if not dataclasses.is_dataclass(cls):  # one that may be left out
+            cls = next((each for each in get_args(cls) if dataclasses.is_dataclass(each)), None)
+        if cls is None:
             return []
         cls = get_type_hints(cls).get(str(step))
     words = cls if isinstance(cls, enum.EnumMeta) else get_args(cls)

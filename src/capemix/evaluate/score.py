@@ -16,9 +16,10 @@ from capemix.data.rows import LabeledRows
 from capemix.data.soft_labels import SoftLabels
 from capemix.errors import InputError
 from capemix.evaluate.classifiers import Classifier, Progress
+from capemix.manifest import Manifest
 from capemix.private import Private
 from capemix.sums.rows import Preparation
-from capemix.sums.steps import SiteZScore, normalise_from_json
+from capemix.sums.steps import DeclaredMap, PublicMap
 
 
 @dataclass(frozen=True)
@@ -82,10 +83,11 @@ class Comparison:
         }
 
 
-def preparation_of(plan: dict[str, Any]) -> Preparation:
-    """The preparation that a manifest's plan describes."""
-    clip = plan["clip"] if plan["clip"] is not None else NOT_CLIPPED
-    return Preparation(normalise_from_json(plan["normalise"]), clip)
+def preparation_of(manifest: Manifest) -> Preparation:
+    """How rows were prepared for the release that a manifest describes: as they stand, where no map
+    is known."""
+    clip = NOT_CLIPPED if manifest.clip is None else manifest.clip
+    return Preparation(manifest.facts.normalise or PublicMap(), clip)
 
 
 NOT_CLIPPED = 1e30
@@ -111,14 +113,14 @@ def train_and_test(
     """
     if train.width != test.width:
         raise InputError(
-            "--test",
+            "test",
             f"must have the release's {train.width} features",
             value=test.width,
             fix="test on rows with the same columns",
         )
     known = recoded(test, train.classes)
     if not len(known):
-        raise InputError("--test", "has none of the release's classes", fix="test on other rows")
+        raise InputError("test", "has none of the release's classes", fix="test on other rows")
     predicted = (Classifier(model) if isinstance(model, str) else model).predictions(
         _inputs(train, preparation, prepared),
         train.labels,
@@ -145,6 +147,6 @@ def _inputs(rows: LabeledRows, preparation: Preparation, prepared: bool) -> npt.
     if not prepared:
         return preparation.apply(rows.features)
     features = rows.features.astype(np.float64)
-    if isinstance(how, SiteZScore):
+    if not isinstance(how, DeclaredMap):
         return features  # a z-scored release has no other units
     return np.asarray((features - np.asarray(how.shift)) / np.asarray(how.scale))

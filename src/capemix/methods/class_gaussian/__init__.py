@@ -97,8 +97,9 @@ class ClassGaussian(Method):
                 fix="leave out columns or categories" if coded else "use mixing",
             )
         check_classes(plan, MOST_CLASSES, self.kind)
-        rank = (plan.chosen or {}).get("rank", 0)
-        if set(plan.chosen or {"rank": 0}) != {"rank"} or not 0 <= rank <= self.most_rank(plan):
+        chosen = {"rank": 0} if plan.chosen is None else plan.chosen
+        rank = chosen.get("rank", 0)
+        if set(chosen) != {"rank"} or not 0 <= rank <= self.most_rank(plan):
             raise InputError("chosen rank", "is not possible", value=rank, fix="propose it again")
 
     def most_rank(self, plan: Plan) -> int:

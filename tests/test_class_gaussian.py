@@ -1,13 +1,13 @@
-"""Rows from private moments: what a record adds is bounded, its noise is the one accounted for, and
-what is made of the sums knows noise from signal."""
+"""A Gaussian for each class, from private sums: what a record adds is bounded, its noise is the one
+accounted for, and what is made of the sums knows noise from signal."""
 
 from __future__ import annotations
 
 import math
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -20,48 +20,25 @@ from threadpoolctl import threadpool_limits
 
 import capemix.engines.local
 import capemix.kernels.memory
-import capemix.pipeline
+import capemix.sums.share
 from capemix import documents
 from capemix.accounting.gaussian import gaussian_epsilon, gaussian_multiplier
 from capemix.accounting.sampled import epsilon_pld
-from capemix.api import PAID, Synthesizer, release_of
+from capemix.api import Synthesizer
 from capemix.data import LabeledRows, load_dataset, partition
-from capemix.engines.local import sum_local
+from capemix.engines.local import sum_shares
 from capemix.errors import BudgetError, InputError
 from capemix.evaluate import train_and_test
-from capemix.federation import Federation, Scheme
+from capemix.facts import Facts
+from capemix.federation import CENTRAL, Federation, Scheme
 from capemix.kernels import threads as threads_module
 from capemix.ledger import Ledger
 from capemix.ledger.filter import Limit
-from capemix.moments import check_room, drawn_rows
-from capemix.moments.taking import Taking
-from capemix.plan import MomentsPlan, NoiseLaw, plan_from_json
-from capemix.plan.images import Images
-from capemix.plan.moments import MOST_RANK, moments_from_json
-from capemix.plan.plan import lattice_norm_bound
-from capemix.plan.rounds import Round, plan_rounds
-from capemix.plan.shares import AGAIN, CENTRE, CENTRES, OWN_SHARES, SHARES, SIZES, SPREAD, SPREADS
-from capemix.prepare import moments as prepare_module
-from capemix.prepare.frame import (
-    Frame,
-    array_as_json,
-    array_from_json,
-    row_by_row,
-    whole_rows,
-    whole_scale,
-)
-from capemix.prepare.moments import (
-    Moments,
-    NormHistogram,
-    Spreads,
-    sum_contributions,
-)
-from capemix.prepare.rows import Preparation
-from capemix.prepare.steps import ColumnMap, PublicMap
-from capemix.queries import Participation, Relation
-from capemix.randomness.source import SeededSource, SystemSource
-from capemix.randomness.tables import MAX_SIGMA
-from capemix.synthesizers.moments import (
+from capemix.methods import Method, SyntheticRows
+from capemix.methods.class_gaussian import MOST_RANK, OWN_SHARES, SHARES, ClassGaussian
+from capemix.methods.class_gaussian.draw import drawn_rows
+from capemix.methods.class_gaussian.estimate import CENTRE, CENTRES, REFINED, SPREAD, SPREADS
+from capemix.methods.gaussians import (
     STRENGTH,
     ClassGaussians,
     averaged,
@@ -74,8 +51,25 @@ from capemix.synthesizers.moments import (
     tuned_rank,
     wigner_edge,
 )
-from capemix.synthesizers.names import SynthesizerName
+from capemix.methods.image_clusters import ImageClusters
+from capemix.methods.measured import CLASS_SIZES
+from capemix.methods.projected import ProjectedSums
+from capemix.plan import Plan
+from capemix.protocol.step import ReleaseStep
+from capemix.queries import ALL_ONCE, Participation, QueryShape, Relation
+from capemix.randomness.source import SeededSource, SystemSource
+from capemix.randomness.tables import MAX_SIGMA
+from capemix.run import check_room
+from capemix.statistics import moments as moments_module
+from capemix.statistics.histograms import ClassCounts
+from capemix.statistics.moments import Moments, NormHistogram, Spreads
+from capemix.statistics.projection import Projection, row_by_row, whole_rows, whole_scale
+from capemix.sums.query import NoiseLaw, lattice_norm_bound
+from capemix.sums.rows import Preparation
+from capemix.sums.statistic import Statistic, SummedRows
+from capemix.sums.steps import ColumnMap, PublicMap
 from conftest import Capemix
+from releasing import release_of
 from world import labeled_rows
 
 Real = npt.NDArray[np.float64]
@@ -92,26 +86,37 @@ def digits() -> tuple[LabeledRows, LabeledRows]:
     return load_dataset("digits")
 
 
-def a_plan(rows: LabeledRows, federation: Federation | None = None, **asked: Any) -> MomentsPlan:
-    return MomentsPlan(
-        width=rows.width,
-        classes=rows.classes,
-        normalise=PublicMap.of_range(0, 16),
-        federation=federation or Federation(Scheme.CENTRAL),
-        relation=Relation.ADD_REMOVE,
-        delta=1e-5,
-        **asked,
-    )
+def a_plan(
+    rows: LabeledRows,
+    federation: Federation = CENTRAL,
+    *,
+    samples: int | None = None,
+    class_sizes: tuple[int, ...] | None = None,
+    method: Method | None = None,
+    **asked: Any,
+) -> Plan:
+    facts = Facts.of(rows, class_sizes=class_sizes, normalise=PublicMap.of_range(0, 16))
+    return Plan(facts, method or ClassGaussian(samples=samples), federation=federation, **asked)
+
+
+def chosen(plan: Plan, rank: int) -> Plan:
+    """The plan once its rank is chosen."""
+    return replace(plan, chosen={"rank": rank})
+
+
+def summed(rows: Any, labels: Any, asked: Any, lattice: int | None = None) -> Any:
+    """What these records add up to, groups by width."""
+    sums = np.zeros((asked.groups, asked.width), dtype=np.float64 if lattice is None else np.int64)
+    asked.add_to(sums, rows, labels, lattice)
+    return sums
 
 
 def alone(rows: Real, labels: Any, asked: Any, lattice: int | None = None) -> Any:
     """What each record adds, records by groups by width; and that sums are those of the records."""
-
-    def summed(some: slice) -> Any:
-        return sum_contributions(rows[some], labels[some], asked, lattice_norm_bound=lattice).sums
-
-    each = np.stack([summed(slice(n, n + 1)) for n in range(len(rows))])
-    sums = summed(slice(None))
+    each = np.stack(
+        [summed(rows[n : n + 1], labels[n : n + 1], asked, lattice) for n in range(len(rows))]
+    )
+    sums = summed(rows, labels, asked, lattice)
     if lattice is None:
         assert np.allclose(sums, each.sum(axis=0), atol=1e-12)
     else:
@@ -139,7 +144,7 @@ def test_no_record_adds_more_than_is_counted(
 ) -> None:
     labels = np.array([0, 1, 0, 1, 1, 0])
     rng = np.random.default_rng(0)
-    frame = Frame(
+    frame = Projection(
         PublicMap(), 3, 2, centre=rng.normal(size=(2, 3)), basis=rng.normal(size=(3, 2)),
         points=rng.normal(size=(2, 4, 2)) if points else None, scale=np.array([0.1, 30.0]),
     )  # fmt: skip
@@ -153,7 +158,7 @@ def test_no_record_adds_more_than_is_counted(
         each = alone(rows, labels, asked, lattice)
         assert each.shape == (len(rows), asked.groups, asked.width)
         assert ((each != 0).any(axis=2).sum(axis=1) <= 1).all()  # in one group
-        bound = asked.bound if lattice is None else float(lattice)
+        bound = asked.l2_norm_bound if lattice is None else float(lattice)
         assert np.isfinite(each).all()
         norms = np.sqrt((each.astype(np.float64) ** 2).sum(axis=(1, 2)))
         assert (norms <= bound * (1 + 1e-12)).all()
@@ -187,13 +192,13 @@ def test_what_a_record_adds_does_not_depend_on_who_else_is_there(shape: tuple[in
     columns, kept = shape
     rng = np.random.default_rng(7)
     rows, labels = rng.normal(size=(3000, columns)), np.zeros(3000, dtype=np.int64)
-    plain = Frame(
+    plain = Projection(
         PublicMap(), columns, 1, basis=rng.normal(size=shape), scale=rng.uniform(0.1, 9, kept)
     )
     out = np.linalg.qr(rng.normal(size=(columns, 1)))[0]
     frame = replace(plain, points=rng.normal(size=(1, 5, kept)), without=out)
 
-    def seen(frame: Frame, count: int) -> tuple[Real, Real]:
+    def seen(frame: Projection, count: int) -> tuple[Real, Real]:
         look = frame.looking(rows[:count], labels[:count])
         pieces = [look(np.arange(at, min(at + 1000, count))) for at in range(0, count, 1000)]
         return tuple(np.concatenate([piece[part] for piece in pieces]) for part in (0, 1))
@@ -219,7 +224,7 @@ def test_directions_left_out_leave_nothing() -> None:
     left = rows - rows @ out @ out.T
     kept = rng.normal(size=(6, 3))
     for basis, said in ((None, left), (kept, left @ kept)):
-        frame = Frame(PublicMap(), 6, 1, basis=basis, without=out)
+        frame = Projection(PublicMap(), 6, 1, basis=basis, without=out)
         assert np.allclose(frame.looking(rows, labels)(np.arange(50))[0], said, atol=1e-4)
 
 
@@ -228,7 +233,7 @@ def test_sums_are_the_same_bits_on_one_thread_and_on_several(
 ) -> None:
     rng = np.random.default_rng(3)
     rows, labels = rng.normal(size=(4_000, 40)), rng.integers(0, 3, 4_000)
-    frame = Frame(PublicMap(), 40, 3, basis=rng.normal(size=(40, 20)))
+    frame = Projection(PublicMap(), 40, 3, basis=rng.normal(size=(40, 20)))
     asked = (Moments(frame, 9.0, (0.5, 1.0)), Spreads(frame, 9.0), NormHistogram(frame))
     pools: list[int] = []
 
@@ -239,27 +244,27 @@ def test_sums_are_the_same_bits_on_one_thread_and_on_several(
 
     monkeypatch.setattr(threads_module, "ThreadPoolExecutor", Counted)
     monkeypatch.setattr(threads_module, "cores", lambda: 3)
-    monkeypatch.setattr(prepare_module, "cores", lambda: 3)
+    monkeypatch.setattr(moments_module, "cores", lambda: 3)
     found = []
     for little in (rows.size + 1, rows.size):
         monkeypatch.setattr(threads_module, "_LITTLE", little)
         found.append(
-            [sum_contributions(rows.copy(), labels, one, lattice_norm_bound=900) for one in asked]
+            [summed(rows.copy(), labels, one, 900) for one in asked]
         )
         assert bool(pools) == (little == rows.size)
-    assert all(np.array_equal(a.sums, b.sums) for a, b in zip(*found, strict=True))
+    assert all(np.array_equal(a, b) for a, b in zip(*found, strict=True))
 
 
 @pytest.mark.parametrize("lattice", [None, 32_767])
 def test_sums_give_back_counts_means_and_spreads(lattice: int | None) -> None:
     rng = np.random.default_rng(2)
     rows, labels = rng.normal(size=(300, 4)), rng.integers(0, 3, 300)
-    frame = Frame(PublicMap(), 4, 3)
+    frame = Projection(PublicMap(), 4, 3)
     counted, spreads = Moments(frame, 9.0, (0.5, 1.0)), Spreads(frame, 9.0)
 
     def sums(asked: Any) -> Real:
-        made = sum_contributions(rows, labels, asked, lattice_norm_bound=lattice).sums
-        return np.asarray(made * (1.0 if lattice is None else asked.bound / lattice))
+        made = summed(rows, labels, asked, lattice)
+        return np.asarray(made * (1.0 if lattice is None else asked.l2_norm_bound / lattice))
 
     near = {"atol": 1e-9} if lattice is None else {"atol": 3.0}  # a unit of the lattice each
     for k in range(3):
@@ -270,7 +275,7 @@ def test_sums_give_back_counts_means_and_spreads(lattice: int | None) -> None:
 
 
 def test_noise_on_both_halves_of_a_spread_is_half_as_strong_off_its_diagonal() -> None:
-    asked = Spreads(Frame(PublicMap(), 40, 1), 3.0)
+    asked = Spreads(Projection(PublicMap(), 40, 1), 3.0)
     noise = np.random.default_rng(5).normal(size=(1, 1600))
     found = asked.seconds(noise, None)[0]
     assert np.array_equal(found, found.T)
@@ -282,7 +287,7 @@ def test_noise_on_both_halves_of_a_spread_is_half_as_strong_off_its_diagonal() -
 
 def test_records_go_to_their_classs_nearest_point_and_lie_about_it() -> None:
     points = np.array([[[0.0], [10.0]], [[5.0], [20.0]]])
-    asked = Moments(Frame(PublicMap(), 1, 2, points=points), 3.0, (1.0, 1.0))
+    asked = Moments(Projection(PublicMap(), 1, 2, points=points), 3.0, (1.0, 1.0))
     rows, labels = np.array([[1.0], [9.0], [9.0], [21.0]]), np.array([0, 0, 1, 1])
     made = alone(rows, labels, asked).sum(axis=0)
     assert made[:, 0].tolist() == pytest.approx([1, 1, 1, 1])
@@ -293,9 +298,9 @@ def test_records_go_to_their_classs_nearest_point_and_lie_about_it() -> None:
 def test_the_norm_below_which_half_of_the_records_lie() -> None:
     rng = np.random.default_rng(3)
     rows = rng.normal(size=(20_000, 9)) * rng.uniform(0.1, 3.0, (20_000, 1))
-    asked = NormHistogram(Frame(PublicMap(), 9, 1))
+    asked = NormHistogram(Projection(PublicMap(), 9, 1))
     labels = np.zeros(len(rows), dtype=np.int64)
-    sums = sum_contributions(rows, labels, asked, lattice_norm_bound=None).sums
+    sums = summed(rows, labels, asked)
     norms = np.linalg.norm(rows, axis=1)
     for part in (0.25, 0.5, 0.9):
         assert asked.quantile(sums, part) == pytest.approx(np.quantile(norms, part), rel=0.05)
@@ -305,85 +310,104 @@ def test_the_norm_below_which_half_of_the_records_lie() -> None:
 # -- noise and cost --------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("federation", [Federation(Scheme.CENTRAL), FEDERATION])
-def test_rounds_cost_together_what_was_asked_and_alone_less(federation: Federation) -> None:
+@pytest.mark.parametrize("federation", [CENTRAL, FEDERATION])
+def test_sums_cost_together_what_was_asked_and_alone_less(federation: Federation) -> None:
     rows, _ = digits()
     plan = a_plan(rows, federation).calibrate(1.5)
     for rank in (0, 7, MOST_RANK):
-        rounds = plan.rounds(rank)
-        assert rounds.epsilon() <= 1.5
-        lines = rounds.lines()
+        found = chosen(plan, rank)
+        lines = found.budget()
         assert sum(line.share for line in lines) == pytest.approx(1.0)
         composed = [line.epsilon_composed or 0.0 for line in lines]
         assert composed == sorted(composed)
+        assert composed[-1] <= 1.5
         assert composed[-1] == pytest.approx(1.5, rel=1e-3)
         assert all((line.epsilon_alone or 0.0) < 1.5 for line in lines)
     assert plan.guarantee().epsilon == pytest.approx(1.5, rel=1e-3)
 
 
 @pytest.mark.parametrize("relation", list(Relation))
-def test_one_curators_rounded_rounds_cost_one_gaussian_exactly(relation: Relation) -> None:
+def test_one_curators_rounded_sums_cost_one_gaussian_exactly(relation: Relation) -> None:
     train, _ = digits()
     plan = replace(a_plan(train), relation=relation)
     for epsilon in (1.0, 10.0):
         rounded = replace(plan, law=NoiseLaw.ROUNDED).calibrate(epsilon)
         least = gaussian_multiplier(epsilon, 1e-5) * (2 if relation is Relation.REPLACE_ONE else 1)
-        assert rounded.noise == pytest.approx(least, rel=1e-5)
-        assert rounded.noise >= least
-        assert 1.05 < (plan.calibrate(epsilon).noise or 0.0) / least < 1.1
+        assert rounded.multiplier == pytest.approx(least, rel=1e-5)
+        assert (rounded.multiplier or 0.0) >= least
+        assert 1.05 < (plan.calibrate(epsilon).multiplier or 0.0) / least < 1.1
         assert rounded.guarantee().epsilon == pytest.approx(epsilon, rel=1e-5)
-        assert rounded.cost().epsilon <= epsilon
-        assert moments_from_json(rounded.as_json()) == rounded
-        # Whatever the rank, the rounds are one Gaussian.
+        (cost,) = rounded.costs()
+        assert cost.epsilon <= epsilon
+        assert documents.from_json(Plan, documents.as_json(rounded), name="plan") == rounded
+        # Whatever the rank, the sums are one Gaussian.
         for rank in (0, 8):
-            every = rounded.rounds(rank)
-            multipliers = [every.plans[name].site_multiplier for name in every.names]
+            every = chosen(rounded, rank).queries()
+            multipliers = [query.site_multiplier for query in every]
             assert sum(m**-2 for m in multipliers) == pytest.approx(least**-2 * 1.0, rel=1e-4)
-    with pytest.raises(InputError, match="--law"):
+    with pytest.raises(InputError, match="^law "):
         release_of(
-            partition(train, 3, "iid", seed=1), epsilon=1.0, synthesizer="moments",
-            scheme="cape", law="rounded", source=SeededSource(1),
+            partition(train, 3, "iid", seed=1), "class-gaussian", epsilon=1.0, scheme="cape",
+            law="rounded", source=SeededSource(1),
         )  # fmt: skip
 
 
 def test_a_release_of_rounded_noise_says_so_and_draws_it(monkeypatch: pytest.MonkeyPatch) -> None:
     train, _ = digits()
     drawn: list[float] = []
-    law = capemix.pipeline.rounded_gaussian
-    monkeypatch.setattr(capemix.pipeline, "discrete_gaussian", None)
+    law = capemix.sums.share.rounded_gaussian
+    monkeypatch.setattr(capemix.sums.share, "discrete_gaussian", None)
     monkeypatch.setattr(
-        capemix.pipeline, "rounded_gaussian", lambda sigma: (drawn.append(sigma), law(sigma))[1]
+        capemix.sums.share, "rounded_gaussian", lambda sigma: (drawn.append(sigma), law(sigma))[1]
     )
     release = release_of(
-        train, epsilon=1.0, synthesizer="moments", law="rounded", source=SeededSource(1),
+        train, "class-gaussian", epsilon=1.0, law="rounded", source=SeededSource(1),
         normalise=PublicMap.of_range(0, 16),
     )  # fmt: skip
-    assert len(drawn) >= len(release.plan.chosen_rounds().names)
-    assert release.plan.as_json()["law"] == "rounded"
+    assert len(drawn) >= len(release.plan.names)
+    assert documents.as_json(release.plan)["law"] == "rounded"
     assert "rounded Gaussian" in str(documents.as_json(release.guarantee))
 
 
-def test_the_choice_of_rank_leaves_the_total_and_the_first_round_as_they_are() -> None:
+def test_the_choice_of_rank_leaves_the_total_and_the_first_sum_as_they_are() -> None:
     assert sum(SHARES.values()) == pytest.approx(1.0) == sum(OWN_SHARES.values())
-    assert SHARES[SIZES] == OWN_SHARES[SIZES]
+    assert SHARES[CLASS_SIZES] == OWN_SHARES[CLASS_SIZES]
     rows, _ = digits()
     plan = a_plan(rows, FEDERATION).calibrate(1.0)
-    noise = {plan.rounds(rank).plan(SIZES).noise for rank in (0, 4, MOST_RANK)}
+    noise = {
+        chosen(plan, rank).query(CLASS_SIZES).deviation for rank in (0, 4, MOST_RANK)
+    }
     assert len(noise) == 1
 
 
-def test_rounds_compose_as_one_gaussian() -> None:
+@dataclass(frozen=True)
+class Lines(Method):
+    """A method of two sums of which one record adds to one of four groups, twice as much."""
+
+    kind: Literal["lines"] = "lines"
+
+    def outline(self, plan: Plan) -> tuple[QueryShape, ...]:  # noqa: ARG002
+        groups = (ALL_ONCE,) * 4
+        return (
+            QueryShape("a", "", "moments", 3, share=0.25),
+            QueryShape("b", "", "moments", 5, groups, l2_norm_bound=2.0, share=0.75),
+        )
+
+    def release(self, sums: Any) -> SyntheticRows:
+        raise NotImplementedError
+
+
+def test_sums_compose_as_one_gaussian() -> None:
     """Without sites nothing is on top: Rényi accounting is a little above the exact figure."""
-    rounds = [Round("a", "", 3, 1.0, 0.25), Round("b", "", 5, 2.0, 0.75, groups=4)]
-    found = plan_rounds(
-        rounds, Federation(Scheme.CENTRAL), epsilon=2.0, delta=1e-6, relation=Relation.ADD_REMOVE
-    )
-    multipliers = [found.plan(name).noise_multiplier for name in "ab"]
+    rows, _ = digits()
+    plan = a_plan(rows, method=Lines(), delta=1e-6).calibrate(2.0)
+    multipliers = [plan.query(name).noise_multiplier for name in "ab"]
     together = sum(m**-2 for m in multipliers) ** -0.5
-    assert together == pytest.approx(found.multiplier)
+    assert together == pytest.approx(plan.multiplier)
     exact = gaussian_epsilon(together, 1e-6)
     assert exact <= 2.0 < 1.2 * exact
     assert multipliers[0] / multipliers[1] == pytest.approx(math.sqrt(3.0))
+    assert plan.query("b").deviation == pytest.approx(2.0 * multipliers[1])
 
 
 @pytest.mark.parametrize("relation", list(Relation))
@@ -398,28 +422,29 @@ def test_draws_that_leave_nothing_to_chance_cost_what_a_gaussian_costs(relation:
     assert exact == gaussian_epsilon(2.0 / ends / math.sqrt(3.0), 1e-5)
 
 
-@pytest.mark.parametrize("name", [SIZES, CENTRES, SPREAD])
-def test_the_noise_of_a_round_has_the_scale_that_is_accounted(name: str) -> None:
+@pytest.mark.parametrize("name", [CLASS_SIZES, CENTRES, SPREAD])
+def test_the_noise_of_a_sum_has_the_scale_that_is_accounted(name: str) -> None:
     """Four sites, one colluding: what the others leave on the sum, over what a record can add."""
     rows, _ = digits()
-    rounds = a_plan(rows, FEDERATION).calibrate(1.0).rounds(0)
+    plan = chosen(a_plan(rows, FEDERATION).calibrate(1.0), 0)
     nothing = rows.take(np.zeros(len(rows), dtype=bool))
-    frame = Frame(PublicMap.of_range(0, 16), rows.width, len(rows.classes))
-    asked = {
-        SIZES: Moments(frame, 1.0, (1.0, 0.0)),
+    frame = Projection(PublicMap.of_range(0, 16), rows.width, len(rows.classes))
+    asked: Statistic = {
+        CLASS_SIZES: ClassCounts(rows.width, len(rows.classes)),
         CENTRES: Moments(frame, 2.0, (0.0, 1.0)),
         SPREAD: Spreads(frame, 2.0, apart=False),
     }[name]
-    plan = rounds.plan(name, classes=rows.classes, contribution=asked)
-    size = math.prod(plan.query.shape)
+    query = plan.query(name, asked)
+    size = math.prod(query.shape)
     noise = np.concatenate(
         [
-            sum_local(plan, [nothing] * 4, source=SeededSource(seed)).reshape(-1)
+            sum_shares(query, [nothing] * 4, SeededSource(seed)).reshape(-1)
             for seed in range(math.ceil(4000 / size))
         ]
     )
     honest = noise * math.sqrt(3 / 4)
-    accounted = rounds.multiplier / math.sqrt(rounds.share(name))
+    share = query.line.share / sum(line.share for line in plan.body)
+    accounted = (plan.multiplier or 0.0) / math.sqrt(share)
 
     def p_value(scale: float) -> float:
         found = float((honest**2).sum() / scale**2)
@@ -430,28 +455,32 @@ def test_the_noise_of_a_round_has_the_scale_that_is_accounted(name: str) -> None
     assert p_value(accounted / 1.1) < 1e-9
 
 
-def test_a_plan_of_a_sum_comes_back_from_a_message_and_adds_no_more_than_it_says() -> None:
+def test_a_sum_comes_back_from_a_message_and_adds_no_more_than_it_says() -> None:
     rows, _ = digits()
-    rounds = a_plan(rows, FEDERATION).calibrate(1.0).rounds(5)
+    plan = chosen(a_plan(rows, FEDERATION).calibrate(1.0), 5)
     rng = np.random.default_rng(0)
-    frame = Frame(
+    frame = Projection(
         ColumnMap((0.0,) * 64, (1.0,) * 64, (0.0,) * 64, (16.0,) * 64), 64, 10,
         centre=rng.normal(size=(10, 64)), basis=rng.normal(size=(64, 5)), scale=np.ones(5),
     )  # fmt: skip
-    asked = Spreads(frame, 2.0)
-    plan = rounds.plan(SPREADS, classes=rows.classes, contribution=asked)
-    again = plan_from_json(plan.as_json())
-    assert again.as_json() == plan.as_json()
+    step = ReleaseStep(bytes(16), plan, SPREADS, Spreads(frame, 2.0))
+    assert step.misfit() is None
+    again = ReleaseStep.from_json(step.as_json())
+    assert again.as_json() == step.as_json()
     one, two = (
-        sum_local(each, [rows] * 4, source=SeededSource(1)).tobytes() for each in (plan, again)
+        sum_shares(each.query, [rows] * 4, SeededSource(1)).tobytes() for each in (step, again)
     )
     assert one == two
-    longer = Moments(replace(frame, basis=None, scale=None), 2.0, (1.1, 0.0))
-    with pytest.raises(InputError, match="does not fit what a record is said to add"):
-        rounds.plan(SIZES, classes=rows.classes, contribution=longer)
-    wide = plan.as_json() | {"samples": [2] * 10}
-    with pytest.raises(InputError):
-        plan_from_json(wide)
+    longer = Moments(replace(frame, basis=None, scale=None), 2.0, (0.0, 1.1))
+    with pytest.raises(InputError, match="with a norm of 1 at most"):
+        plan.query(CENTRES, longer)
+    assert "adds up something else" in str(replace(step, name=CENTRES, statistic=longer).misfit())
+    more = step.as_json()
+    more["plan"]["chosen"]["rank"] = 6  # noise for other directions than are added up
+    assert "adds up something else" in str(ReleaseStep.from_json(more).misfit())
+    more["plan"]["chosen"]["rank"] = MOST_RANK + 1
+    with pytest.raises(InputError, match="chosen rank is not possible"):
+        ReleaseStep.from_json(more)
 
 
 @pytest.mark.parametrize(
@@ -463,12 +492,14 @@ def test_a_plan_of_a_sum_comes_back_from_a_message_and_adds_no_more_than_it_says
         {"shape": "2", "f8": ""},
         {"f8": ""},
         [1.0],
-        array_as_json(np.array([np.nan])),
+        documents.as_json(np.array([np.nan])),
     ],
 )
 def test_arrays_that_were_not_written_by_us_are_refused(bad: Any) -> None:
-    with pytest.raises(InputError, match="cannot be read back"):
-        array_from_json(bad)
+    said = documents.as_json(Projection(PublicMap(), 2, 1, scale=np.ones(2)))
+    documents.from_json(Projection, said, name="a projection")
+    with pytest.raises(InputError):
+        documents.from_json(Projection, said | {"scale": bad}, name="a projection")
 
 
 # -- what is made of the sums ----------------------------------------------------------------------
@@ -512,13 +543,11 @@ def test_texture_has_a_strength_of_each_rows_own() -> None:
     """A fourth moment tells it from texture of one strength for all, of the same variance."""
     spread = 1e-4 * np.eye(4)[None]
     sizes, centres, texture = np.array([10.0]), np.zeros((1, 4)), np.array([0.5, 1.0, 2.0, 0.0])
-    plan = replace(
-        a_plan(LabeledRows(np.zeros((1, 4)), np.zeros(1, dtype=np.int64), (0,), ("a",) * 4, "y")),
-        normalise=PublicMap(),
-        samples=100_010,
-    )
+    facts = Facts(("a", "b", "c", "d"), "y", (0,), normalise=PublicMap())
     one, other = (
-        drawn_rows(plan, ClassGaussians(sizes, centres, spread, each), SeededSource(1))[0][10:]
+        drawn_rows(
+            facts, ClassGaussians(sizes, centres, spread, each), 100_010, SeededSource(1)
+        )[0][10:]
         for each in (texture, np.zeros(4))
     )
     added = one - other
@@ -591,7 +620,7 @@ def test_class_sizes_are_drawn_together_as_far_as_noise_drove_them_apart() -> No
 def test_the_noise_that_sizes_are_freed_of_is_the_noise_they_have(
     declared: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """By a declared range in a round of the moments', without one in a look before them."""
+    """By a declared range in a sum of the method's own, without one in an opening sum."""
     seen, sizes = [], np.arange(300) % 20 + 5
 
     def spy(counts: Real, deviation: float) -> Real:
@@ -599,12 +628,12 @@ def test_the_noise_that_sizes_are_freed_of_is_the_noise_they_have(
         seen.append((counts, deviation, found))
         return found
 
-    for module in ("moments.taking", "looks"):
-        monkeypatch.setattr(f"capemix.{module}.shrunk_sizes", spy)
+    for module in ("projected", "measured"):
+        monkeypatch.setattr(f"capemix.methods.{module}.shrunk_sizes", spy)
     labels = np.repeat(np.arange(300), sizes)
     rows = labeled_rows(np.random.default_rng(1).uniform(size=(len(labels), 2)), labels, range(300))
-    how = PublicMap.of_range(0, 1) if declared else PAID
-    made = release_of(rows, epsilon=3, synthesizer="moments", normalise=how, source=SeededSource(4))
+    how = PublicMap.of_range(0, 1) if declared else None
+    made = release_of(rows, "class-gaussian", epsilon=3, normalise=how, source=SeededSource(4))
     ((counts, deviation, found),) = seen
     assert deviation > 5
     drawn = np.bincount(made.labels)  # has these sizes and not the noisy ones
@@ -637,20 +666,20 @@ def test_from_its_own_centre_a_class_is_seen_with_less_noise(
 ) -> None:
     """Two classes far apart: what the second look adds is as long as a class is wide."""
     seen: dict[str, float] = {}
-    first = Taking.first
+    first = ProjectedSums.first
 
-    def watched(self: Taking, name: str, *args: Any, **asked: Any) -> Any:
+    def watched(self: ProjectedSums, name: str, *args: Any, **asked: Any) -> Any:
         sums, seen[name] = first(self, name, *args, **asked)
         return sums, seen[name]
 
-    monkeypatch.setattr(Taking, "first", watched)
+    monkeypatch.setattr(ProjectedSums, "first", watched)
     rng = np.random.default_rng(8)
     labels = np.repeat([0, 1], 1000)
     features = np.where(labels == 0, 4.0, 12.0)[:, None] + rng.normal(size=(2000, 9))
     rows = LabeledRows(features, labels, (0, 1), tuple(f"x{at}" for at in range(9)), "y")
     release = released(rows, 4.0, 2)
-    assert list(seen) == [CENTRE, CENTRES, AGAIN]
-    assert seen[AGAIN] < 0.5 * seen[CENTRES]
+    assert list(seen) == [CENTRE, CENTRES, REFINED]
+    assert seen[REFINED] < 0.5 * seen[CENTRES]
     ours = class_means(release.features, release.labels, 2)
     assert ours == pytest.approx(class_means(features, labels, 2), abs=0.3)
 
@@ -698,7 +727,7 @@ def class_means(rows: Real, labels: npt.NDArray[np.int64], classes: int) -> Real
 
 def released(sites: Any, epsilon: float, seed: int, **asked: Any) -> Any:
     return release_of(
-        sites, epsilon=epsilon, source=SeededSource(seed), synthesizer="moments",
+        sites, "class-gaussian", epsilon=epsilon, source=SeededSource(seed),
         normalise=PublicMap.of_range(0, 16), **asked,
     )  # fmt: skip
 
@@ -744,10 +773,7 @@ def test_sites_that_noise_for_themselves_pay_for_it() -> None:
         for scheme in ("cape", "conventional")
     }
     deviations = {
-        scheme: (plan.noise or 0.0) * plan.mixing.sites_averaged
-        for scheme, plan in (
-            (scheme, found.plan.rounds(0).plan(CENTRES)) for scheme, found in noisy.items()
-        )
+        scheme: chosen(found.plan, 0).query(CENTRES).deviation for scheme, found in noisy.items()
     }
     honest, sites = 2, 3  # one of three may collude
     ratio = math.sqrt(sites) / math.sqrt(sites / honest)
@@ -766,35 +792,35 @@ def test_digits_at_epsilon_1_and_10_train_a_classifier() -> None:
         made = replace(train, features=rows.features.astype(np.float64), labels=rows.labels)
         score = train_and_test(made, test, how, prepared=True).declared_public()
         assert score.accuracy > least
-        assert (rows.plan.rank > 4) == (epsilon == 10.0)
+        assert (rows.plan.chosen["rank"] > 4) == (epsilon == 10.0)
     assert any(line.line == SPREADS for line in rows.plan.budget())
 
 
 def test_the_release_says_what_it_read_and_what_it_cost(tmp_path: Path, capemix: Capemix) -> None:
     ran = capemix(
-        "synth", "--data", "digits", "--synthesizer", "moments", "--epsilon", 2, "--scheme", "cape",
+        "synth", "--data", "digits", "--method", "class-gaussian", "--epsilon", 2, "--scheme", "cape",
         "--sites", 5, "--no-ledger", "--samples", 300, "--out", tmp_path / "out", "--json",
     )  # fmt: skip
     assert ran.code == 0, ran.err
     assert ran.json["epsilon"] == pytest.approx(2.0, rel=1e-3)
-    assert ran.json["synthesizer"] == "moments"
+    assert ran.json["method"] == "class-gaussian"
     manifest = (tmp_path / "out" / "manifest.json").read_text()
-    for line in (CENTRES, AGAIN, SPREAD, "norms for the spread"):
+    for line in (CENTRES, REFINED, SPREAD, "norms for the spread"):
         assert f'"line": "{line}"' in manifest
     scored = capemix("evaluate", tmp_path / "out", "--test", "digits", "--json")
     assert scored.json["synthetic"]["accuracy"] > 0.8
 
 
-def test_what_has_no_meaning_for_moments_is_refused(tmp_path: Path, capemix: Capemix) -> None:
+def test_what_has_no_meaning_for_class_gaussians_is_refused(tmp_path: Path, capemix: Capemix) -> None:
     for words in (["--mixture", 4], ["--clip", 1.0], ["--selection", "poisson"]):
         ran = capemix(
-            "synth", "--data", "digits", "--synthesizer", "moments", "--epsilon", 1, "--no-ledger",
+            "synth", "--data", "digits", "--method", "class-gaussian", "--epsilon", 1, "--no-ledger",
             "--out", tmp_path / "no", *words,
         )  # fmt: skip
         assert ran.code == 2
-        assert f"{words[0]} has no meaning for moments" in ran.err
+        assert f"{words[0]} has no meaning for class-gaussian" in ran.err
     assert not (tmp_path / "no").exists()
-    ran = capemix("calibrate", "--synthesizer", "moments", "--epsilon", 1, "--classes", 2)
+    ran = capemix("calibrate", "--method", "class-gaussian", "--epsilon", 1, "--classes", 2)
     assert "use capemix synth" in ran.err
 
 
@@ -804,7 +830,7 @@ def test_a_table_of_unknown_range_and_classes_pays_for_them(listed: bool) -> Non
     label = rng.integers(0, 2, 4000)
     table = np.stack([1000 + 200 * label + 50 * rng.normal(size=4000), rng.normal(size=4000)], 1)
     asked: dict[str, Any] = {} if listed else {"classes": (0, 1)}
-    made = Synthesizer(epsilon=4.0, method="moments", test_seed=1, **asked).fit(table, label)
+    made = Synthesizer(epsilon=4.0, method="class-gaussian", test_seed=1, **asked).fit(table, label)
     lines = made.release_.plan.budget()
     looked = [line.line for line in lines]
     assert looked[:3] == ["class list" if listed else "class sizes", "ranges", "means and scales"]
@@ -827,12 +853,11 @@ def test_more_rows_than_the_memory_holds_are_refused_before_anything_is_charged(
     with pytest.raises(InputError, match="than the memory holds"):
         release_of(
             train,
+            "mixing" if "redraw" in asked else "class-gaussian",
             epsilon=0.5,
             source=SystemSource(),
-            synthesizer="mixing" if "redraw" in asked else "moments",
             ledger=ledger,
             lineage="digits",
-            normalise="paid",
             **asked,
         )
     assert ledger.lineage("digits").account().used == 0.0
@@ -842,18 +867,19 @@ def test_rows_are_counted_with_what_it_takes_to_draw_and_write_them(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     train, _ = digits()
+    table = replace(train, image_shape=None)
     monkeypatch.setattr(capemix.kernels.memory, "memory", lambda: 64 * 40 * 1000.0)
-    check_room(a_plan(train, samples=1000))
-    check_room(a_plan(train, class_sizes=(100,) * 10))
-    check_room(a_plan(train))
-    with pytest.raises(InputError, match="--samples asks for more rows"):
-        check_room(a_plan(train, samples=1001))
-    with pytest.raises(InputError, match="--class-sizes asks for more rows"):
-        check_room(a_plan(train, class_sizes=(101,) * 10))
-    seen = Images.of(SynthesizerName.MOMENTS_TEACHER, 64, (8, 8), False)
-    check_room(a_plan(train, class_sizes=(62,) * 10, images=seen))  # four rows a record
-    with pytest.raises(InputError, match="--class-sizes asks for more rows"):
-        check_room(a_plan(train, class_sizes=(63,) * 10, images=seen))
+    check_room(a_plan(table, samples=1000))
+    check_room(a_plan(table, class_sizes=(100,) * 10))
+    check_room(a_plan(table))
+    with pytest.raises(InputError, match="samples asks for more rows"):
+        check_room(a_plan(table, samples=1001))
+    with pytest.raises(InputError, match="samples asks for more rows"):
+        check_room(a_plan(table, class_sizes=(101,) * 10))
+    seen = ImageClusters(soft_labels=True)
+    check_room(a_plan(train, class_sizes=(62,) * 10, method=seen))  # four rows a record
+    with pytest.raises(InputError, match="samples asks for more rows"):
+        check_room(a_plan(train, class_sizes=(63,) * 10, method=seen))
 
 
 def test_a_wide_release_has_the_same_bits_on_any_number_of_cores() -> None:
@@ -866,9 +892,9 @@ def test_a_wide_release_has_the_same_bits_on_any_number_of_cores() -> None:
         with threadpool_limits(threads, user_api="blas"):
             made = release_of(
                 labeled_rows(features, labels),
+                "class-gaussian",
                 epsilon=8.0,
                 source=SeededSource(3),
-                synthesizer="moments",
                 normalise=PublicMap(low=-1.0, high=1.0),
             )
         found.append(made.features.tobytes())
@@ -894,12 +920,12 @@ def test_rows_of_more_sites_than_the_scheme_has_are_refused_before_they_are_char
     train, _ = digits()
     ledger = Ledger.open(tmp_path / "ledger.db")
     ledger.lineage("digits").set_limit(Limit(1.0, 2e-5))
-    with pytest.raises(InputError, match="sites must be 1 for --scheme central"):
+    with pytest.raises(InputError, match="sites must be 1 for this plan"):
         release_of(
             partition(train, 3, "iid", seed=1),
+            "class-gaussian",
             epsilon=0.5,
             source=SystemSource(),
-            synthesizer="moments",
             normalise=PublicMap.of_range(0, 16),
             ledger=ledger,
             lineage="digits",
@@ -919,15 +945,15 @@ def test_a_release_is_charged_before_anything_is_drawn(
     ledger = Ledger.open(tmp_path / "ledger.db")
     ledger.lineage("digits").set_limit(Limit(1.0, 2e-5))
     drawn: list[str] = []
-    real = capemix.engines.local.sum_local
+    real = capemix.engines.local.sum_shares
 
     def watched(*args: Any, **kwargs: Any) -> Any:
         drawn.append(f"{ledger.lineage('digits').account().used:.3f}")
         return real(*args, **kwargs)
 
-    monkeypatch.setattr(capemix.engines.local, "sum_local", watched)
+    monkeypatch.setattr(capemix.engines.local, "sum_shares", watched)
     asked: dict[str, Any] = {
-        "synthesizer": "moments", "normalise": PublicMap.of_range(0, 16), "ledger": ledger,
+        "method": "class-gaussian", "normalise": PublicMap.of_range(0, 16), "ledger": ledger,
         "lineage": "digits",
     }  # fmt: skip
     release_of(train, epsilon=0.8, source=SystemSource(), **asked)
@@ -952,20 +978,21 @@ def test_plans_that_make_no_sense_are_refused() -> None:
     with pytest.raises(InputError, match="at least one row for each class"):
         a_plan(train, samples=3)
     with pytest.raises(InputError, match="has no noise yet"):
-        a_plan(train).rounds(0)
+        chosen(a_plan(train), 0).query(CENTRES)
     with pytest.raises(InputError, match="at most 250 columns"):
-        replace(a_plan(train), width=784)
+        Plan(Facts(tuple(f"p{n}" for n in range(784)), "y", (0, 1)), ClassGaussian())
     for epsilon in (0.0, -1.0, math.nan):
-        with pytest.raises(InputError, match="--epsilon must be above 0"):
+        with pytest.raises(InputError, match="^epsilon must be above 0"):
             a_plan(train).calibrate(epsilon)
 
 
 def test_no_sum_of_private_rows_shows_in_what_is_printed() -> None:
     rows = np.full((3, 2), 7.125)
-    asked = Moments(Frame(PublicMap(), 2, 1), 100.0, (0.0, 100.0))
-    summed = sum_contributions(rows, np.zeros(3, dtype=np.int64), asked, lattice_norm_bound=None)
-    assert summed.sums[0] == pytest.approx([21.375, 21.375])
+    asked = Moments(Projection(PublicMap(), 2, 1), 100.0, (0.0, 100.0))
+    sums = summed(rows, np.zeros(3, dtype=np.int64), asked)
+    assert sums[0] == pytest.approx([21.375, 21.375])
+    made = SummedRows(sums, asked.l2_norm_bound, None)
     found = ClassGaussians(np.array([7.125]), rows[:1], np.eye(2)[None], rows[0])
-    for text in (repr(summed), str(summed), repr(found), f"{found}"):
+    for text in (repr(made), str(made), repr(found), f"{found}"):
         assert "7.1" not in text
         assert "21." not in text

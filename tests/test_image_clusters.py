@@ -1,5 +1,5 @@
-"""Images from private sums: what a record adds to a teacher's training is bounded and its own, and
-the rows are the same however they are added up."""
+"""Images from private sums: what a record adds to a head's training is bounded and its own, and the
+rows are the same however they are added up."""
 
 from __future__ import annotations
 
@@ -17,47 +17,46 @@ from hypothesis import strategies as st
 from scipy import special
 
 from capemix import documents
-from capemix.api import release_of
+from capemix.api import config_of, usual_method
+from capemix.collector import Engine
 from capemix.data import LabeledRows, partition
 from capemix.data.rows import pixel_names
 from capemix.engines.flower.files import plan_text, read_plan_file
 from capemix.engines.flower.local import run_on_loopback
-from capemix.engines.in_process import sums_in_process
-from capemix.engines.local import sums_local
+from capemix.engines.in_process import InProcessEngine
+from capemix.engines.local import LocalEngine
 from capemix.errors import InputError
-from capemix.moments import release_moments
-from capemix.plan import MomentsPlan, moments_from_json, plan_from_json
-from capemix.plan.images import Images
-from capemix.plan.moments import make_moments_plan
-from capemix.plan.shares import CLUSTERS, IMAGE_SHARES, LABELS, NEAREST, NORMS_OF, SIZES, TIMES
-from capemix.statistics import remembered
-from capemix.statistics.projection import Projection
-from capemix.statistics.head import LENGTH, Head, softmax
-from capemix.statistics.pixels import smooth_directions, upright_rows
-from capemix.statistics.moments import (
-    Moments,
-    NormHistogram,
-    contribution_as_json,
-    sum_projected,
-)
-from capemix.statistics.scattering import channels, features_of, scattered
-from capemix.sums.steps import PublicMap
-from capemix.protocol.part import Part, fits_in_messages
-from capemix.protocol.policy import Policy
-from capemix.protocol.wire import MAX_MESSAGE, canonical
-from capemix.randomness.source import SeededSource
-from capemix.synthesizers.images import (
+from capemix.facts import Facts
+from capemix.methods.gaussians import apportioned, wigner_edge
+from capemix.methods.image_clusters import MOST_CLUSTERS, SHARES, ImageClusters
+from capemix.methods.image_clusters.clusters import (
     Clusters,
     cleaned_texture,
     found_clusters,
     moved_points,
     tuned_clusters,
 )
-from capemix.synthesizers.moments import apportioned, wigner_edge
-from capemix.synthesizers.names import SynthesizerName
-from capemix_research.report.images_page import ablation_table, main_table, read, site_table
-from capemix_research.sweep import PEERS
+from capemix.methods.image_clusters.estimate import CLUSTERS, LABELS, NEAREST, REPEATS
+from capemix.methods.measured import CLASS_SIZES
+from capemix.methods.projected import NORMS_OF
+from capemix.plan import Plan, make_plan
+from capemix.protocol.policy import Policy
+from capemix.protocol.step import ReleaseStep, fits_in_messages
+from capemix.protocol.wire import MAX_MESSAGE, canonical
+from capemix.randomness.source import SeededSource
+from capemix.release import Release
+from capemix.run import run
+from capemix.statistics import remembered
+from capemix.statistics.head import LENGTH, Head, softmax
+from capemix.statistics.histograms import ClassCounts
+from capemix.statistics.moments import Moments, NormHistogram
+from capemix.statistics.pixels import smooth_directions, upright_rows
+from capemix.statistics.projection import Projection
+from capemix.statistics.scattering import channels, features_of, scattered
+from capemix.sums.statistic import Statistic
+from capemix.sums.steps import PublicMap
 from conftest import Capemix
+from releasing import release_of
 
 Real = npt.NDArray[np.float64]
 
@@ -94,6 +93,13 @@ def a_head(weights: Real | None = None, *, upright: bool = False, seed: int = 0)
     return Head(frame, SHAPE, 40, rng.normal(size=channels()) * 0.01, np.ones(channels()), weights)
 
 
+def added(features: Any, labels: Any, asked: Statistic, lattice: int | None) -> Any:
+    """What these records add up to, groups by width."""
+    sums = np.zeros((asked.groups, asked.width), dtype=np.float64 if lattice is None else np.int64)
+    asked.add_to(sums, features, labels, lattice)
+    return sums
+
+
 # -- what a record adds ----------------------------------------------------------------------------
 
 
@@ -118,9 +124,7 @@ def test_no_image_adds_more_to_a_head_than_is_counted(
     }[shade]
 
     def summed(some: slice) -> Any:
-        return sum_projected(
-            features[some], rows.labels[some], head, lattice_norm_bound=lattice
-        ).sums
+        return added(features[some], rows.labels[some], head, lattice)
 
     each = np.stack([summed(slice(n, n + 1))[0] for n in range(6)])
     assert ((each.astype(object) ** 2).sum(axis=1) <= lattice**2).all()
@@ -142,7 +146,7 @@ def test_a_large_image_adds_the_same_alone() -> None:
     )  # fmt: skip
 
     def summed(some: slice) -> Any:
-        return sum_projected(features[some], labels[some], head, lattice_norm_bound=32_767).sums
+        return added(features[some], labels[some], head, 32_767)
 
     each = [summed(slice(n, n + 1)) for n in range(4)]
     assert np.array_equal(summed(slice(None)), sum(each))
@@ -159,7 +163,7 @@ def test_no_numbers_in_a_head_can_stop_a_site(lattice: int | None, size: float) 
         replace(plain, weights=np.full(plain.weights.shape, size) * [[1.0, -1.0]]),
         replace(plain, frame=replace(plain.frame, centre=np.full((1, 64), size))),
     ):
-        made = sum_projected(rows.features, rows.labels, head, lattice_norm_bound=lattice).sums
+        made = added(rows.features, rows.labels, head, lattice)
         assert np.isfinite(made).all()
         assert np.linalg.norm(made.astype(np.float64)) <= 5 * (lattice or 1) * (1 + 1e-9)
 
@@ -170,9 +174,7 @@ def test_a_heads_sums_are_exact_however_records_are_cut() -> None:
     head = a_head(30.0 * np.random.default_rng(5).normal(size=(features_of(SHAPE) + 1, 2)))
 
     def summed(some: slice) -> Any:
-        return sum_projected(
-            rows.features[some], rows.labels[some], head, lattice_norm_bound=32_767
-        ).sums
+        return added(rows.features[some], rows.labels[some], head, 32_767)
 
     for cut in (1, 500, 1_111):
         assert np.array_equal(summed(slice(None)), summed(slice(cut)) + summed(slice(cut, None)))
@@ -181,7 +183,7 @@ def test_a_heads_sums_are_exact_however_records_are_cut() -> None:
 def test_a_heads_sums_are_gradients() -> None:
     rows, head = bars(200), a_head()
     lattice = 32_767
-    sums = sum_projected(rows.features, rows.labels, head, lattice_norm_bound=lattice).sums
+    sums = added(rows.features, rows.labels, head, lattice)
     found = head.gradient(sums / lattice, lattice)
     about = rows.features / 127.5 - 1.0 - head.frame.centre
     features = scattered(head.smoothed(about)).astype(np.float64).reshape(200, channels(), -1)
@@ -203,8 +205,8 @@ def test_a_heads_sums_are_gradients() -> None:
 
 def test_gradients_in_real_arithmetic_are_those_of_the_finest_lattice() -> None:
     rows, head = bars(30), a_head()
-    real = sum_projected(rows.features, rows.labels, head, lattice_norm_bound=None).sums
-    whole = sum_projected(rows.features, rows.labels, head, lattice_norm_bound=32_767).sums
+    real = added(rows.features, rows.labels, head, None)
+    whole = added(rows.features, rows.labels, head, 32_767)
     assert np.allclose(real, whole / 32_767)
 
 
@@ -221,24 +223,18 @@ def test_softmax_is_softmax_whoever_else_is_there(seed: int) -> None:
 
 def test_a_label_off_the_list_adds_nothing() -> None:
     rows, head = bars(20), a_head()
-    none = sum_projected(
-        rows.features, np.full(20, -1, dtype=np.int64), head, lattice_norm_bound=500
-    )
-    assert not none.sums.any()
+    assert not added(rows.features, np.full(20, -1, dtype=np.int64), head, 500).any()
 
 
 def test_features_are_kept_as_long_as_the_rows_and_no_longer() -> None:
     gc.collect()  # what earlier tests left would else go in the midst of this one
     rows, head = bars(20), a_head()
     before = len(remembered._KEPT)
-    made = [
-        sum_projected(rows.features, rows.labels, head, lattice_norm_bound=900).sums
-        for _ in range(2)
-    ]
+    made = [added(rows.features, rows.labels, head, 900) for _ in range(2)]
     assert np.array_equal(*made)
     assert len(remembered._KEPT) > before
     other = replace(head, mean=head.mean + 0.05)
-    changed = sum_projected(rows.features, rows.labels, other, lattice_norm_bound=900).sums
+    changed = added(rows.features, rows.labels, other, 900)
     assert not np.array_equal(made[0], changed)
     del rows
     gc.collect()
@@ -255,7 +251,7 @@ def test_features_are_kept_for_one_number_of_classes_only() -> None:
     )  # fmt: skip
     for head in (few, many, few):
         sums = [
-            sum_projected(features, rows.labels, head, lattice_norm_bound=1000).sums
+            added(features, rows.labels, head, 1000)
             for features in (rows.features, rows.features.copy())
         ]
         assert np.array_equal(*sums)
@@ -272,13 +268,7 @@ def test_an_odd_head_is_refused_before_any_row_is_seen(bad: dict[str, Any]) -> N
 def test_images_that_are_too_large_are_refused_before_anything_is_paid() -> None:
     for shape, classes in (((64, 68), 2), ((64, 64), 200)):
         with pytest.raises(InputError, match="at most"):
-            make_moments_plan(
-                width=shape[0] * shape[1],
-                classes=tuple(range(classes)),
-                normalise=WAY,
-                images=Images(shape),
-                scheme="central",
-            )
+            make_plan(facts_of(shape, tuple(range(classes))), ImageClusters())
 
 
 def test_an_image_is_set_upright_by_itself_and_its_slant_is_kept() -> None:
@@ -294,70 +284,72 @@ def test_an_image_is_set_upright_by_itself_and_its_slant_is_kept() -> None:
 # -- the plan --------------------------------------------------------------------------------------
 
 
+def facts_of(
+    shape: tuple[int, int] = SHAPE, classes: tuple[str | int, ...] = ("lies", "stands")
+) -> Facts:
+    return Facts(pixel_names(shape), "label", classes, normalise=WAY, image_shape=shape)
+
+
 def a_plan(
-    epsilon: float = 4.0, *, teacher: bool = True, upright: bool = True, **who: Any
-) -> MomentsPlan:
-    return make_moments_plan(
-        width=64,
-        classes=("lies", "stands"),
-        normalise=WAY,
-        images=Images(SHAPE, upright, teacher),
-        samples=40,
-        **{"scheme": "central", **who},
-    ).calibrate(epsilon)
+    epsilon: float = 4.0, *, soft_labels: bool = True, deskew: bool = True, **who: Any
+) -> Plan:
+    method = ImageClusters(samples=40, soft_labels=soft_labels, deskew=deskew)
+    return make_plan(facts_of(), method, **who).calibrate(epsilon)
+
+
+def chosen(plan: Plan, rank: int, clusters: int) -> Plan:
+    return replace(plan, chosen={"rank": rank, "clusters": clusters})
 
 
 @pytest.mark.parametrize("who", [{}, {"scheme": "cape", "sites": 4}])
-def test_all_rounds_of_images_cost_together_what_was_asked(who: dict[str, Any]) -> None:
-    assert sum(IMAGE_SHARES.values()) == pytest.approx(1.0)
+def test_all_sums_of_images_cost_together_what_was_asked(who: dict[str, Any]) -> None:
+    assert sum(SHARES.values()) == pytest.approx(1.0)
     plan = a_plan(2.0, **who)
-    for rank, clusters in ((1, 1), (5, 2), (plan.most_rank, plan.most_clusters)):
-        rounds = plan.rounds(rank, clusters)
-        assert rounds.epsilon() <= 2.0
-        assert len([name for name in rounds.names if name.startswith(LABELS)]) == TIMES[LABELS]
-        assert (f"{NEAREST} 1" in rounds.names) == (clusters > 1)
-        assert sum(rounds.share(name) for name in rounds.names) == pytest.approx(1.0)
-        assert sum(line.share for line in rounds.lines()) == pytest.approx(1.0)
-    assert plan.rounds(1, 1).plan(SIZES).noise == plan.rounds(9, 5).plan(SIZES).noise
+    most = plan.method.choices(plan)[-1]
+    assert most == {"rank": 64, "clusters": MOST_CLUSTERS}
+    for rank, clusters in ((1, 1), (5, 2), (64, MOST_CLUSTERS)):
+        found = chosen(plan, rank, clusters)
+        lines = found.budget()
+        assert (lines[-1].epsilon_composed or 0.0) <= 2.0
+        assert len([name for name in found.names if name.startswith(LABELS)]) == REPEATS[LABELS]
+        assert (f"{NEAREST} 1" in found.names) == (clusters > 1)
+        assert sum(line.share for line in lines) == pytest.approx(1.0)
+    first = [chosen(plan, *choice).query(CLASS_SIZES).deviation for choice in ((1, 1), (9, 5))]
+    assert first[0] == first[1]
     assert plan.guarantee().epsilon == pytest.approx(2.0, rel=1e-3)
-    assert plan.synthesizer is SynthesizerName.MOMENTS_TEACHER
 
 
-def test_a_round_made_often_costs_what_as_many_rounds_cost() -> None:
-    plan = a_plan()
-    rounds = plan.rounds(4, 2)
-    alone = [rounds.plan(name).noise_multiplier for name in rounds.names]
-    assert sum(m**-2 for m in alone if m) ** -0.5 == pytest.approx(rounds.multiplier)
+def test_a_sum_made_often_costs_what_as_many_sums_cost() -> None:
+    plan = chosen(a_plan(), 4, 2)
+    alone = [query.noise_multiplier for query in plan.queries()]
+    assert sum(m**-2 for m in alone) ** -0.5 == pytest.approx(plan.multiplier)
 
 
 def test_plans_of_images_come_back_as_they_were_written() -> None:
-    for plan in (a_plan(), a_plan(teacher=False), replace(a_plan(), rank=3, clusters=2)):
-        found = moments_from_json(json.loads(json.dumps(plan.as_json())))
-        assert found == plan
-    said = a_plan().as_json()
-    for change in ({"shape": [8, 9]}, {"shape": [8, 8], "upright": 1}, {"shape": 64}):
+    for plan in (a_plan(), a_plan(soft_labels=False), chosen(a_plan(), 3, 2)):
+        found = json.loads(json.dumps(documents.as_json(plan)))
+        assert documents.from_json(Plan, found, name="plan") == plan
+    said = documents.as_json(a_plan())
+    for part, change in (
+        ("facts", {"image_shape": [8, 9]}),
+        ("facts", {"image_shape": 64}),
+        ("method", {"deskew": 1}),
+    ):
         with pytest.raises(InputError):
-            moments_from_json({**said, "images": {**said["images"], **change}})
-    head = a_head(upright=True)
-    rounds = a_plan().rounds(3, 2)
-    one = rounds.plan(f"{LABELS} 7", classes=("lies", "stands"), contribution=head)
-    again = plan_from_json(json.loads(json.dumps(one.as_json())))
+            documents.from_json(Plan, {**said, part: {**said[part], **change}}, name="plan")
+    one = ReleaseStep(bytes(16), chosen(a_plan(), 3, 2), f"{LABELS} 7", a_head(upright=True))
+    again = ReleaseStep.from_json(json.loads(json.dumps(one.as_json())))
     assert again.as_json() == one.as_json()
     rows = bars(10)
-    sums = [
-        sum_projected(rows.features, rows.labels, each.contribution, lattice_norm_bound=99)
-        for each in (one, again)
-    ]
-    assert np.array_equal(sums[0].sums, sums[1].sums)
+    sums = [added(rows.features, rows.labels, each.query.summed, 99) for each in (one, again)]
+    assert np.array_equal(*sums)
 
 
-def test_a_site_takes_no_other_look_at_its_images_than_the_release_says() -> None:
-    whole = replace(a_plan(scheme="cape", sites=4), rank=3, clusters=2)
-    rounds = whole.rounds(3, 2)
+def test_a_site_adds_nothing_else_of_its_images_than_the_release_says() -> None:
+    whole = chosen(a_plan(scheme="cape", sites=4), 3, 2)
 
     def misfit(name: str, asked: Any) -> str | None:
-        plan = rounds.plan(name, classes=whole.classes, contribution=asked)
-        return Part(bytes(16), whole, name).misfit(plan)
+        return ReleaseStep(bytes(16), whole, name, asked).misfit()
 
     right = a_head(upright=True)
     norms = NORMS_OF.format(CLUSTERS)
@@ -365,36 +357,36 @@ def test_a_site_takes_no_other_look_at_its_images_than_the_release_says() -> Non
     assert misfit(f"{LABELS} 7", right) is None
     assert misfit(norms, NormHistogram(frame)) is None
     assert misfit(norms, NormHistogram(replace(frame, points=np.ones((2, 2, 65))))) is None
-    many = NormHistogram(replace(frame, points=np.ones((2, 900, 65))))
-    assert "other points" in str(misfit(norms, many))
-    assert "another way" in str(misfit(norms, NormHistogram(replace(frame, upright=None))))
-    assert "another way" in str(misfit(f"{LABELS} 7", a_head(upright=False)))
-    counted = Moments(
-        replace(frame, basis=np.ones((65, right.width - 1))), 1.0, (0.5**0.5, 0.5**0.5), apart=False
-    )
-    assert "more directions" in str(misfit(f"{LABELS} 7", counted))
+    mean = (0.5**0.5, 0.5**0.5)
+    turned = replace(frame, basis=np.ones((65, 4)), points=np.ones((2, 2, 4)))
+    assert misfit(CLUSTERS, Moments(turned, 1.0, mean)) is None
+    many = replace(turned, points=np.ones((2, 3, 4)))
+    assert "something else" in str(misfit(CLUSTERS, Moments(many, 1.0, mean)))
+    longer = Moments(turned, 1.0, (1.0, 1.0))
+    assert "something else" in str(misfit(CLUSTERS, longer))
+    counted = Moments(replace(frame, basis=np.ones((65, right.width - 1))), 1.0, mean, apart=False)
+    assert "something else" in str(misfit(f"{LABELS} 7", counted))
+    smaller = Projection(WAY, 36, 2, upright=(6, 6))
+    assert "other columns" in str(misfit(norms, NormHistogram(smaller)))
 
 
 def test_what_are_no_images_is_refused() -> None:
+    def planned(facts: Facts, **config: Any) -> Plan:
+        return make_plan(facts, ImageClusters(**config))
+
     with pytest.raises(InputError, match="multiples of four"):
-        Images((9, 8))
-    with pytest.raises(InputError, match="is for images"):
-        Images.of(SynthesizerName.MOMENTS_TEACHER, 64, None, upright=False)
-    with pytest.raises(InputError, match="is for images"):
-        Images.of(SynthesizerName.MOMENTS, 64, None, upright=True)
-    assert Images.of(SynthesizerName.MOMENTS, 64, SHAPE, upright=False) is None  # a table will do
-    wide = Images.of(SynthesizerName.MOMENTS, 784, (28, 28), upright=False)
-    assert wide == Images((28, 28))
+        planned(facts_of((9, 8)))
+    for config in ({}, {"soft_labels": True}, {"deskew": True}):
+        with pytest.raises(InputError, match="is for images"):
+            planned(replace(facts_of(), image_shape=None), **config)
     with pytest.raises(InputError, match="declared range"):
-        make_moments_plan(width=64, classes=(0, 1), images=Images(SHAPE), scheme="central")
-    with pytest.raises(InputError, match="do not fit the rows"):
-        make_moments_plan(
-            width=60, classes=(0, 1), normalise=WAY, images=Images(SHAPE), scheme="central"
-        )
-    with pytest.raises(InputError, match="has no meaning for mixing"):
-        release_of(
-            bars(40), epsilon=1.0, clip=4.0, upright=True, normalise=WAY, source=SeededSource(1)
-        )
+        planned(replace(facts_of(), normalise=None))
+    with pytest.raises(InputError, match="does not fit the rows"):
+        Facts(pixel_names((6, 10)), "label", (0, 1), normalise=WAY, image_shape=SHAPE)
+    with pytest.raises(InputError, match="deskew has no meaning for mixing"):
+        config_of("mixing", deskew=True)
+    assert usual_method(facts_of()) == "class-gaussian"  # a table will do
+    assert usual_method(facts_of((28, 28))) == "image-clusters"
 
 
 # -- what is made of the sums ----------------------------------------------------------------------
@@ -474,12 +466,13 @@ def test_texture_has_the_spread_that_stands_out_and_the_rest_pixel_by_pixel() ->
 # -- the whole -------------------------------------------------------------------------------------
 
 
-def test_a_teachers_rows_look_like_their_class_and_carry_its_labels() -> None:
+def test_soft_labelled_rows_look_like_their_class_and_carry_its_labels() -> None:
     rows = bars(3000)
     found = release_of(
         rows,
+        "image-clusters",
         epsilon=16.0,
-        synthesizer="moments+teacher",
+        soft_labels=True,
         normalise=WAY,
         samples=500,
         source=SeededSource(3),
@@ -496,7 +489,7 @@ def test_a_teachers_rows_look_like_their_class_and_carry_its_labels() -> None:
     across, down = images.mean(axis=1).var(axis=1), images.mean(axis=2).var(axis=1)
     assert ((across > down) == (found.labels == 1)).mean() > 0.9
     assert found.guarantee.epsilon <= 16.0
-    assert found.plan.as_json()["synthesizer"] == "moments+teacher"
+    assert documents.as_json(found.plan)["method"]["kind"] == "image-clusters"
 
 
 @pytest.mark.parametrize(
@@ -507,8 +500,9 @@ def test_rows_beyond_two_a_record_are_smooth_rows_with_another_texture(
 ) -> None:
     found = release_of(
         bars(600),
+        "image-clusters",
         epsilon=16.0,
-        synthesizer="moments+teacher",
+        soft_labels=True,
         normalise=WAY,
         class_sizes=(300, 300),
         samples=samples,
@@ -526,21 +520,16 @@ def test_rows_beyond_two_a_record_are_smooth_rows_with_another_texture(
 
 @pytest.mark.parametrize("split", ["iid", "dirichlet"])
 def test_images_of_any_split_and_by_every_message_are_the_same(split: Any) -> None:
-    rows = bars(120)
+    rows = replace(bars(120), feature_names=pixel_names(SHAPE))
     plan = a_plan(8.0, scheme="cape", sites=3)
-    made = [
-        release_moments(
-            plan,
-            rows,
-            way(list(partition(rows, 3, how, seed=seed)), SeededSource(5)),
-            lambda chosen: chosen.guarantee(seeded=True, one_process=True),
-        )
-        for way, how, seed in (
-            (sums_local, "iid", 1),
-            (sums_local, split, 2),
-            (sums_in_process, split, 2),
-        )
-    ]
+    made: list[Release] = []
+    for way, how, seed in (
+        (LocalEngine, "iid", 1),
+        (LocalEngine, split, 2),
+        (InProcessEngine, split, 2),
+    ):
+        engine: Engine = way(list(partition(rows, 3, how, seed=seed)), SeededSource(5))
+        made.append(run(plan, engine))
     for other in made[1:]:
         assert other.features.tobytes() == made[0].features.tobytes()
         assert other.soft_labels is not None
@@ -549,7 +538,7 @@ def test_images_of_any_split_and_by_every_message_are_the_same(split: Any) -> No
 
 
 def test_images_through_flower_give_the_bytes_of_one_process(tmp_path: Path) -> None:
-    """Every round there is, simulated: sums, points and heads as messages of a federation."""
+    """Every sum there is, simulated: moments, points and heads as messages of a federation."""
     rows = replace(bars(120), feature_names=pixel_names(SHAPE))  # as a file of images names them
     sites = partition(rows, 3, "dirichlet", seed=2)
     plan = a_plan(8.0, scheme="cape", sites=3)
@@ -557,75 +546,69 @@ def test_images_through_flower_give_the_bytes_of_one_process(tmp_path: Path) -> 
         plan, sites, tmp_path / "out", engine="simulation", test_seed=5, round_seconds=60.0
     )
     assert outcome.included == [0, 1, 2]
-    one = release_moments(
-        plan,
-        rows,
-        sums_local(sites, SeededSource(5)),
-        lambda chosen: chosen.guarantee(seeded=True, one_process=True),
-    )
+    one = run(plan, LocalEngine(sites, SeededSource(5)))
     one.save(tmp_path / "local")
-    assert [done.sum for done in outcome.rounds[::6]] == list(one.plan.chosen_rounds().names)
+    assert [done.sum for done in outcome.rounds[::6]] == list(one.plan.names)
     for name in ("synthetic.parquet", "synthetic.npz"):
         ours, theirs = (tmp_path / folder / name for folder in ("out", "local"))
         assert ours.read_bytes() == theirs.read_bytes()
 
 
-def test_images_that_no_message_has_room_for_are_refused_before_any_round(
-    capemix: Capemix, tmp_path: Path
-) -> None:
+def test_images_that_no_message_has_room_for_are_refused_before_any_sum(tmp_path: Path) -> None:
     """The largest array comes in the middle of a release, when budget is spent."""
 
-    def planned(side: int, classes: int) -> MomentsPlan:
-        images = Images((side, side), upright=True, teacher=False)
-        return make_moments_plan(
-            width=side**2, classes=tuple(range(classes)), normalise=WAY, images=images,
-            scheme="cape", sites=4,
-        )  # fmt: skip
+    def planned(side: int, classes: int) -> Plan:
+        facts = facts_of((side, side), tuple(range(classes)))
+        return make_plan(facts, ImageClusters(deskew=True), scheme="cape", sites=4)
 
     for side, classes, fits in ((36, 100, True), (48, 2, False), (60, 2, False)):
         plan = planned(side, classes)
         assert fits_in_messages(plan) == fits
         d = side**2 + 1
+        method = plan.method
+        assert isinstance(method, ImageClusters)
         frame = Projection(
             WAY, side**2, classes, centre=np.full((classes, d), 0.1), upright=(side, side),
-            basis=np.full((d, plan.images.textured), 0.1),
-            without=np.full((d, plan.most_rank + 1), 0.1),
+            basis=np.full((d, method.textured(plan) or 0), 0.1),
+            without=np.full((d, method.most_rank(plan) + 1), 0.1),
         )  # fmt: skip
         said = canonical(
-            {"plan": contribution_as_json(NormHistogram(frame)), "names": ["pixel_10_10"] * d}
+            {"plan": documents.as_json(NormHistogram(frame)), "names": ["pixel_10_10"] * d}
         )
         assert (len(said) < MAX_MESSAGE - (1 << 19)) == fits
-    words = ("federate", "plan", "--synthesizer", "moments+teacher", "--epsilon", 3, "--sites", 4)
-    words += ("--features", "48x48", "--label", "y", "--classes", "a,b", "--public-range", "0,1")
-    ran = capemix(*words, "--out", tmp_path / "plan.json")
-    assert ran.code == 2
-    assert "too many pixels for a federation's messages (got 2304)" in ran.err
     plan = planned(48, 2).calibrate(1.0)
-    (tmp_path / "plan.json").write_text(plan_text(plan, {"features": [], "label": "y"}))
+    (tmp_path / "plan.json").write_text(plan_text(plan))
     with pytest.raises(InputError, match="too many pixels"):
         read_plan_file(tmp_path / "plan.json")
-    asked = Moments(Projection(WAY, 2304, 2, upright=(48, 48)), 1.0, (1.0, 0.0))
-    first = plan.chosen_rounds().plan(SIZES, classes=plan.classes, contribution=asked)
-    declined = Part(bytes(16), plan, SIZES).misfit(first)
+    declined = ReleaseStep(bytes(16), plan, CLASS_SIZES, ClassCounts(2304, 2)).misfit()
     assert declined is not None
     assert "no message has room for" in declined
+
+
+def test_the_command_plans_no_images_that_no_message_has_room_for(
+    capemix: Capemix, tmp_path: Path
+) -> None:
+    words = ("federate", "plan", "--method", "image-clusters", "--soft-labels", "--epsilon", 3)
+    words += ("--sites", 4, "--features", "48x48", "--label", "y", "--classes", "a,b")
+    ran = capemix(*words, "--public-range", "0,1", "--out", tmp_path / "plan.json")
+    assert ran.code == 2
+    assert "too many pixels for a federation's messages (got 2304)" in ran.err
 
 
 def test_a_plan_of_images_is_written_checked_and_set_up(capemix: Capemix, tmp_path: Path) -> None:
     file = tmp_path / "plan.json"
     made = capemix(
-        *("federate", "plan", "--synthesizer", "moments+teacher", "--epsilon", 3, "--sites", 4),
-        *("--features", "8x8", "--label", "y", "--classes", "lies,stands"),
-        *("--public-range", "0,255", "--upright", "--out", file, "--json"),
+        *("federate", "plan", "--method", "image-clusters", "--soft-labels", "--epsilon", 3),
+        *("--sites", 4, "--features", "8x8", "--label", "y", "--classes", "lies,stands"),
+        *("--public-range", "0,255", "--deskew", "--out", file, "--json"),
     )
     assert made.json["epsilon"] == pytest.approx(3, rel=1e-3)
-    plan, schema = read_plan_file(file)
-    assert isinstance(plan, MomentsPlan)
-    assert plan.images == Images(SHAPE, upright=True, teacher=True)
-    assert schema["image_shape"] == [8, 8]
+    plan = read_plan_file(file)
+    assert plan.method == ImageClusters(soft_labels=True, deskew=True)
+    assert plan.facts.image_shape == SHAPE
     capemix("federate", "init", tmp_path / "fed", "--plan", file, "--json")
     policy = documents.read(Policy, tmp_path / "fed" / "policy.json", name="policy")
-    assert policy.synthesizers == ("moments+teacher",)
+    assert policy.methods == ("image-clusters",)
     rows = bars(20)
     np.savez(
         tmp_path / "rows.npz",
@@ -637,6 +620,9 @@ def test_a_plan_of_images_is_written_checked_and_set_up(capemix: Capemix, tmp_pa
 
 
 def test_the_page_shows_what_was_measured() -> None:
+    from capemix_research.report.images_page import ablation_table, main_table, read, site_table
+    from capemix_research.sweep import PEERS
+
     shelf = Path(__file__).parents[1] / "docs" / "research"
     rows, peers = read(shelf / "images.csv"), read(PEERS)
     sites = read(shelf / "images-sites.csv")
@@ -645,21 +631,21 @@ def test_the_page_shows_what_was_measured() -> None:
         assert shown in page
 
 
-def test_images_with_a_teacher_from_the_command_line(tmp_path: Path, capemix: Capemix) -> None:
+def test_images_with_soft_labels_from_the_command_line(tmp_path: Path, capemix: Capemix) -> None:
     out = tmp_path / "out"
     ran = capemix(
-        *("synth", "--data", "digits", "--synthesizer", "moments+teacher", "--epsilon", "10"),
-        *("--samples", "500", "--no-ledger", "--out", out, "--json"),
+        *("synth", "--data", "digits", "--method", "image-clusters", "--soft-labels"),
+        *("--epsilon", "10", "--samples", "500", "--no-ledger", "--out", out, "--json"),
     )
-    assert ran.json["synthesizer"] == "moments+teacher"
+    assert ran.json["method"] == "image-clusters"
     assert ran.json["epsilon"] == pytest.approx(10.0, rel=1e-3)
     manifest = json.loads((out / "manifest.json").read_text())
-    assert len(manifest["schema"]["soft_labels"]["columns"]) == 10
+    assert len(manifest["soft_labels"]) == 10
     scored = capemix("evaluate", out, "--test", "digits", "--json")
     assert scored.json["synthetic"]["accuracy"] > 0.85
     refused = capemix(
-        *("synth", "--data", "digits", "--synthesizer", "mixing", "--upright", "--epsilon", "1"),
+        *("synth", "--data", "digits", "--method", "mixing", "--deskew", "--epsilon", "1"),
         *("--no-ledger", "--out", tmp_path / "none"),
     )
     assert refused.code != 0
-    assert "--upright has no meaning for mixing" in refused.err
+    assert "--deskew has no meaning for mixing" in refused.err
