@@ -24,7 +24,7 @@ from capemix import plan as plan_module
 from capemix.accounting import mint
 from capemix.accounting.compose import as_one
 from capemix.accounting.gaussian import gaussian_epsilon
-from capemix.api import config_of
+from capemix.api import config_of, synthesize
 from capemix.audit import bounds
 from capemix.audit.canary import Change, two_worlds
 from capemix.audit.configurations import SETTINGS, small_plan, sound_settings, table_setting
@@ -32,11 +32,12 @@ from capemix.audit.drawn import Setting, log_ratio
 from capemix.audit.facts import facts_setting
 from capemix.audit.many import Task, audit_all, sound_tasks, write_table
 from capemix.audit.measure import Measured, audit, measure
+from capemix.audit.membership import Attack, Target, attack, judge
 from capemix.audit.programs import Program, added, carried_out, corners
 from capemix.audit.settings import Lost, Scores, View
 from capemix.audit.views import Observer
 from capemix.collector import Collector
-from capemix.data import LabeledRows
+from capemix.data import LabeledRows, open_data
 from capemix.errors import InputError
 from capemix.facts import Facts
 from capemix.methods import Method, SyntheticRows
@@ -46,6 +47,7 @@ from capemix.plan import Plan, make_plan
 from capemix.queries import ALL_ONCE, Participation, QueryShape
 from capemix.randomness.source import ByteStream, SeededSource, derive_key
 from capemix.randomness.tables import rounded_gaussian
+from capemix.release import read_release
 from capemix.statistics.histograms import ClassCounts
 from capemix.sums import rows as prepare_rows_module
 from capemix.sums.query import NoiseLaw, SumQuery
@@ -57,6 +59,7 @@ from capemix_research.audit.paper import paper_settings, paper_tasks, with_power
 from capemix_research.audit.power import Pair, would_catch
 from capemix_research.report.audit_page import paper_table, sound_table
 from conftest import Capemix
+from world import labeled_rows
 
 ROOT = Path(__file__).parents[1]
 RECORDED = ROOT / "docs" / "research" / "audit"
@@ -412,7 +415,7 @@ def test_nothing_is_caught_where_nothing_is_wrong_with_measured_facts() -> None:
     """A canary adds as much as a record may to every sum, whatever was found before: log ratios
     are normal, of mean -+ 1/(2 m^2) and variance 1/m^2, and not of a multiplier a tenth off."""
     setting = tight_facts()
-    scores = setting.scores(1200, source=SeededSource(3))
+    scores = setting.scores(1600, source=SeededSource(3))
     assert len(setting.names) == 4
     m = sum(setting.plan.query(name).noise_multiplier ** -2 for name in setting.names) ** -0.5
     assert p_value(scores, m) > 1e-4
@@ -796,8 +799,8 @@ def test_the_table_holds_a_row_a_setting(tmp_path: Path) -> None:
 
 
 @pytest.fixture
-def a_release(tmp_path: Path, capemix: Capemix) -> Any:
-    """Forty records, half of them behind a release; noise as asked."""
+def a_release(tmp_path: Path) -> Any:
+    """Four hundred records, half of them behind a release; noise as asked."""
     rng = np.random.default_rng(0)
     rows = rng.normal(size=(400, 20))
     for name, part in (("in", slice(0, 200)), ("out", slice(200, 400))):
@@ -808,36 +811,67 @@ def a_release(tmp_path: Path, capemix: Capemix) -> Any:
         ]
         (tmp_path / f"{name}.csv").write_text("\n".join(lines) + "\n")
 
-    def make(epsilon: object) -> Path:
+    def make(epsilon: float) -> Path:
         out = tmp_path / "release"
         shutil.rmtree(out, ignore_errors=True)
-        ran = capemix(
-            "synth", "--data", tmp_path / "in.csv", "--label", "y", "--public-range", "-4,4",
-            "--clip", 1, "--classes", "0,1", "--class-sizes", "100,100", "--epsilon", epsilon,
-            "--mixture", 4, "--samples", 2000, "--out", out, "--test-seed", 1, "--no-ledger",
-        )  # fmt: skip
-        assert ran.code == 0, ran.err
-        return out
+        given = open_data(tmp_path / "in.csv", "y", classes=(0, 1)).train
+        facts = Facts.of(given, class_sizes=(100, 100), normalise=PublicMap.of_range(-4, 4))
+        plan = make_plan(facts, config_of("mixing", mixture=4, samples=2000, clip=1.0))
+        release = synthesize(plan.calibrate(epsilon), given, source=SeededSource(1))
+        return release.save(out)
 
     return make
 
 
+def attacked(release: Path, folder: Path) -> list[Attack]:
+    saved = read_release(release)
+    members, others = (
+        open_data(folder / f"{name}.csv", "y", classes=(0, 1)).train for name in ("in", "out")
+    )
+    return attack(Target(saved.rows, saved.manifest), members, others).declared_public()
+
+
 def test_members_of_a_release_without_noise_are_found_and_of_a_private_one_are_not(
+    a_release: Any, tmp_path: Path
+) -> None:
+    bare = attacked(a_release(math.inf), tmp_path)
+    assert [one.name for one in bare] == ["nearest neighbour", "likelihood ratio"]
+    assert bare[1].low > 0.95
+    assert bare[1].caught[1].low > 0.3
+    for one in attacked(a_release(1.0), tmp_path):
+        assert one.low < 0.5 < one.high or one.auc < 0.6
+        assert one.caught[1].low < 0.05
+
+
+def test_an_attack_tells_its_owner_that_it_is_private(
     a_release: Any, capemix: Capemix, tmp_path: Path
 ) -> None:
     given = ["--members", tmp_path / "in.csv", "--non-members", tmp_path / "out.csv", "--json"]
-    bare = capemix("attack", a_release("inf"), *given).json
-    names = [one["name"] for one in bare["attacks"]]
-    assert names == ["nearest neighbour", "likelihood ratio"]
-    ratio = bare["attacks"][1]
-    assert ratio["low"] > 0.95
-    assert ratio["caught"][1]["low"] > 0.3
-    private = capemix("attack", a_release(1), *given).json
-    for one in private["attacks"]:
-        assert one["low"] < 0.5 < one["high"] or one["auc"] < 0.6
-        assert one["caught"][1]["low"] < 0.05
-    assert "private rows" in private["private"]
-    assert private["epsilon"] == pytest.approx(1, abs=1e-3)
+    found = capemix("attack", a_release(1.0), *given).json
+    assert [one["name"] for one in found["attacks"]] == ["nearest neighbour", "likelihood ratio"]
+    assert "private rows" in found["private"]
+    assert found["epsilon"] == pytest.approx(1, abs=1e-3)
+
+
+def test_rows_that_are_no_mixtures_are_not_attacked_as_such(tmp_path: Path) -> None:
+    """Drawn anew from mixtures, or by a method that draws no record."""
+    rng = np.random.default_rng(0)
+    rows = labeled_rows(rng.normal(size=(200, 3)), np.arange(200) % 2, (0, 1))
+    facts = Facts.of(rows, class_sizes=(100, 100), normalise=PublicMap.of_range(-4, 4))
+    for number, method in enumerate(
+        (
+            config_of("mixing", mixture=4, samples=50, redraw=60),
+            config_of("class-gaussian", samples=60),
+        )
+    ):
+        plan = make_plan(facts, method).calibrate(5.0)
+        release = synthesize(plan, rows, source=SeededSource(1))
+        saved = read_release(release.save(tmp_path / str(number)))
+        target = Target(saved.rows, saved.manifest)
+        assert target.mixed is None
+        assert [one.name for one in attack(target, rows, rows).declared_public()] == [
+            "nearest neighbour"
+        ]
 
 
 def test_what_an_attack_finds_stays_outside_the_release(
@@ -857,8 +891,6 @@ def test_what_an_attack_finds_stays_outside_the_release(
 
 def test_the_area_under_the_curve_and_its_interval() -> None:
     from sklearn.metrics import roc_auc_score
-
-    from capemix.audit.membership import judge
 
     rng = np.random.default_rng(0)
     members, others = rng.normal(0.3, 1, 300).round(1), rng.normal(0, 1, 500).round(1)
@@ -880,9 +912,6 @@ def test_the_area_under_the_curve_and_its_interval() -> None:
 
 
 def test_rows_of_no_known_class_are_refused(a_release: Any) -> None:
-    from capemix.audit.membership import Target, attack
-    from capemix.release import read_release
-
     saved = read_release(a_release(5))
     stranger = LabeledRows(
         features=np.zeros((5, 20)),

@@ -20,18 +20,22 @@ from capemix.data import LabeledRows, UnlistedRows, check_classes
 from capemix.data.arrays import cells_of_arrays
 from capemix.errors import InputError
 from capemix.sums.share import SiteShare, SourceDraws, prepare_site, site_share
-from capemix.plan import Plan, make_plan
+from capemix.methods.mixing.planning import mixture_sum, plan_mixtures
+from capemix.plan import Plan
 from capemix.protocol import wire
 from capemix.protocol.agreement import public_bytes
 from capemix.protocol.chunks import LEAST_CHUNK
 from capemix.protocol.coordinator import Run
 from capemix.protocol.roster import Member, Roster
 from capemix.protocol.site import Site
-from capemix.protocol.wire import COORDINATOR, Context, Message, ProtocolError
+from capemix.protocol.step import ReleaseStep
+from capemix.protocol.wire import COORDINATOR, Context, Message, ProtocolError, digest
 from capemix.randomness.source import SeededSource
+from capemix.sums.query import SumQuery
 from capemix.zerosum.masks import SiteKeys
 
 RUN = bytes(range(16))
+RELEASE = bytes(range(16, 32))
 T = TypeVar("T")
 
 ASKED: dict[str, Any] = {
@@ -72,7 +76,13 @@ def counting_plan(
     asked = {**ASKED, "sites": sites, "colluding": colluding, "dropouts": dropouts}
     asked["samples"] = samples
     noise = 0.0 if masks == "ring" else 0.01
-    return make_plan(**asked, clip=100.0, masks=masks, peers=peers, noise=noise)
+    return plan_mixtures(**asked, clip=100.0, masks=masks, peers=peers, noise=noise)
+
+
+def a_step(plan: Plan) -> ReleaseStep:
+    """The sum of a plan to mix rows."""
+    query = mixture_sum(plan)
+    return ReleaseStep(RELEASE, plan, query.name, query.summed)
 
 
 def labeled_rows(X: Any, y: Any, classes: Sequence[str | int] | None = None) -> LabeledRows:
@@ -107,9 +117,8 @@ def reseal(raw: bytes, change: Callable[[dict[str, Any]], None], plan: Plan, who
     message = wire.parse(raw)
     body = json.loads(json.dumps(message.body))
     change(body)
-    context = Context(
-        RUN, a_roster(plan.federation.sites).digest(), wire.proposal_digest(plan.as_json(), {})
-    )
+    proposed = digest(a_step(plan).as_json())
+    context = Context(RUN, a_roster(plan.federation.sites).digest(), proposed)
     return wire.seal(context, identity(who), Message(message.round, message.sender, body))
 
 
@@ -139,8 +148,10 @@ class World:
         source = SeededSource(seed)
         self.noise_factor = noise_factor  # sites that do not add all of their noise
         self.uploads: dict[int, SiteShare] = {}
+        step = a_step(plan)
+        self.query = step.query
         self.run = Run(
-            plan, {}, self.roster, identity("coordinator"), run, folder, chunk_bytes=chunk_bytes
+            step, self.roster, identity("coordinator"), run, folder, chunk_bytes=chunk_bytes
         )
         self.said: dict[tuple[int, str], bytes] = {}
         """Everything that a site ever answered, arrived or not."""
@@ -156,18 +167,18 @@ class World:
                     identity(f"site {s}"),
                     self.roster,
                     source.child("protocol", s),
-                    lambda plan, _schema, _part, s=s: consent(s, plan),
+                    lambda step, s=s: consent(s, step.plan),
                     self.maker(s, mine, seed),
                 )
             )
 
     def maker(self, site: int, rows: LabeledRows, seed: int) -> Any:
-        def make(plan: Plan, keys: SiteKeys) -> SiteShare:
-            prepared = prepare_site(plan, rows.features, rows.labels)
+        def make(query: SumQuery, keys: SiteKeys) -> SiteShare:
+            prepared = prepare_site(query, rows.features, rows.labels)
             # Made anew each time: a fork of this world draws the same noise.
-            draws = SourceDraws(plan, SeededSource(seed).child("site", site))
+            draws = SourceDraws(query, SeededSource(seed).child("site", site))
             draws._deviation *= self.noise_factor
-            self.uploads[site] = site_share(plan, site, prepared, draws, keys, threads=1)
+            self.uploads[site] = site_share(query, site, prepared, draws, keys, threads=1)
             return self.uploads[site]
 
         return make
