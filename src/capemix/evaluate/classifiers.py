@@ -47,13 +47,13 @@ class Classifier:
     def __post_init__(self) -> None:
         if self.name not in MODELS:
             raise InputError(
-                "--model", "is unknown", value=self.name, fix=f"use one of {', '.join(MODELS)}"
+                "model", "is unknown", value=self.name, fix=f"use one of {', '.join(MODELS)}"
             )
         if self.seeds < 1:
-            raise InputError("--seeds", "must be at least 1", value=self.seeds, fix="try 3")
+            raise InputError("seeds", "must be at least 1", value=self.seeds, fix="try 3")
         if self.name == "logreg" and self.seeds > 1:
             raise InputError(
-                "--seeds",
+                "seeds",
                 "has no meaning for logreg, which draws nothing",
                 value=self.seeds,
                 fix="leave it out",
@@ -95,10 +95,10 @@ class Classifier:
         """
         if soft_labels is not None and not self.takes_soft_labels:
             raise InputError(
-                "--labels",
+                "labels",
                 f"must be hard for {self.name}, which learns one class a row",
                 value="soft",
-                fix="leave it out, or use --model cnn",
+                fix="leave it out, or use the model cnn",
             )
         if self.name == "cnn":
             return self._by_cnns(train, labels, soft_labels, test, image_shape, progress)
@@ -130,18 +130,18 @@ class Classifier:
         height, width = image_shape or (1, train.shape[1])
         if (height, width) not in ((28, 28), (1, 784)):
             raise InputError(
-                "--model cnn",
+                "the cnn",
                 "is for images of 28 x 28",
                 value=f"{height} x {width}",
-                fix="use --model logreg or forest",
+                fix="use the model logreg or forest",
             )
         classes = labels.max(initial=0) + 1 if soft_labels is None else soft_labels.shape[1]
         if classes > _OUTPUTS:
             raise InputError(
-                "--model cnn",
+                "the cnn",
                 f"has {_OUTPUTS} outputs, one a class",
                 value=f"{classes} classes",
-                fix="use --model logreg or forest",
+                fix="use the model logreg or forest",
             )
         cnn = _trainer()
         how = cnn.Training(self.epochs, self.learning_rate, min(_BATCH, len(train)))
@@ -161,7 +161,7 @@ def _trainer() -> Any:
         if error.name != "torch":
             raise
         raise InputError(
-            "--model cnn", "needs torch", fix="install it: pip install 'capemix[torch]'"
+            "the cnn", "needs torch", fix="install it: pip install 'capemix[torch]'"
         ) from error
     return cnn
 

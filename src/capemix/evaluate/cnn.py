@@ -41,10 +41,10 @@ class Training:
 
     def __post_init__(self) -> None:
         if self.epochs < 1:
-            raise InputError("--epochs", "must be at least 1", value=self.epochs, fix="try 20")
+            raise InputError("epochs", "must be at least 1", value=self.epochs, fix="try 20")
         if not 0.0 < self.learning_rate < math.inf:
             raise InputError(
-                "--learning-rate", "must be above 0", value=self.learning_rate, fix="try 1e-3"
+                "learning_rate", "must be above 0", value=self.learning_rate, fix="try 1e-3"
             )
         if self.batch < 1:
             raise InputError("batch", "must be at least 1", value=self.batch, fix="try 128")
@@ -53,7 +53,7 @@ class Training:
         """How many whole batches an epoch has; refuses rows that do not fill one."""
         if rows < self.batch:
             raise InputError(
-                "--samples",
+                "samples",
                 f"must fill a batch of {self.batch}",
                 value=rows,
                 fix="release more rows",
@@ -64,13 +64,13 @@ class Training:
 def device_named(name: str) -> torch.device:
     """The device to train on; refuses CUDA where there is none."""
     if name not in ("cpu", "cuda"):
-        raise InputError("--device", "must be cpu or cuda", value=name, fix="choose one")
+        raise InputError("device", "must be cpu or cuda", value=name, fix="choose one")
     if name == "cuda" and not torch.cuda.is_available():
         raise InputError(
-            "--device",
+            "device",
             "asks for a GPU, and torch sees none",
             value=name,
-            fix="use --device cpu, or a torch built for CUDA",
+            fix="use cpu, or a torch built for CUDA",
         )
     return torch.device(name)
 
