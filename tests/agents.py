@@ -62,7 +62,9 @@ class AgentsEngine:
         self.roster = Roster(found[0], tuple(found[1:]))
         self.lineages = [Ledger.open(folder / f"{s}.db").lineage("rows") for s in range(len(rows))]
         self.agents = [
-            Agent(SiteState(site, keys[site + 1], self.roster, policy, own, self.lineages[site], seed))
+            Agent(
+                SiteState(site, keys[site + 1], self.roster, policy, own, self.lineages[site], seed)
+            )
             for site, own in enumerate(rows)
         ]
         self.carry: Carry = lambda site, raw: self.agents[site].answer(raw)

@@ -14,48 +14,52 @@ import pickle
 import shutil
 from importlib import import_module
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import pytest
 from scipy import stats
 
+from capemix import plan as plan_module
 from capemix.accounting import mint
+from capemix.accounting.compose import as_one
 from capemix.accounting.gaussian import gaussian_epsilon
+from capemix.api import config_of, synthesize
 from capemix.audit import bounds
 from capemix.audit.canary import Change, two_worlds
-from capemix.audit.configurations import SETTINGS, small_plan, sound_settings
-from capemix.audit.looks import LookSetting, all_looks, score_looks
+from capemix.audit.configurations import SETTINGS, small_plan, sound_settings, table_setting
+from capemix.audit.drawn import Setting, log_ratio
+from capemix.audit.facts import facts_setting
 from capemix.audit.many import Task, audit_all, sound_tasks, write_table
-from capemix.audit.measure import Measured, Scores, audit, log_ratio, measure, score_runs
-from capemix.audit.rounds import (
-    RoundSetting,
-    added,
-    carried_out,
-    corners,
-    moments_setting,
-    score_rounds,
-)
-from capemix.audit.settings import Lost, Setting, View
+from capemix.audit.measure import Measured, audit, measure
+from capemix.audit.membership import Attack, Target, attack, judge
+from capemix.audit.programs import Program, added, carried_out, corners
+from capemix.audit.settings import Lost, Scores, View
 from capemix.audit.views import Observer
-from capemix.data import LabeledRows
+from capemix.collector import Collector
+from capemix.data import LabeledRows, open_data
 from capemix.errors import InputError
-from capemix.sums.select import select
-from capemix.sums.share import SourceDraws
-from capemix.plan import NoiseLaw, Plan, make_plan
-from capemix.plan.moments import make_moments_plan
-from capemix.plan.rounds import Rounds
-from capemix.plan.shares import SPREAD
-from capemix.statistics import rows as prepare_rows_module
-from capemix.sums.steps import SiteZScore
-from capemix.queries import Participation
+from capemix.facts import Facts
+from capemix.methods import Method, SyntheticRows
+from capemix.methods.class_gaussian.estimate import SPREAD
+from capemix.methods.mixing.planning import plan_mixtures
+from capemix.plan import Plan, make_plan
+from capemix.queries import ALL_ONCE, Participation, QueryShape
 from capemix.randomness.source import ByteStream, SeededSource, derive_key
 from capemix.randomness.tables import rounded_gaussian
+from capemix.release import read_release
+from capemix.statistics.histograms import ClassCounts
+from capemix.sums import rows as prepare_rows_module
+from capemix.sums.query import NoiseLaw, SumQuery
+from capemix.sums.select import select
+from capemix.sums.share import SourceDraws
+from capemix.sums.steps import PublicMap, SiteZScore
 from capemix.zerosum.masks import RingMasks
 from capemix_research.audit.paper import paper_settings, paper_tasks, with_power
 from capemix_research.audit.power import Pair, would_catch
 from capemix_research.report.audit_page import paper_table, sound_table
 from conftest import Capemix
+from world import labeled_rows
 
 ROOT = Path(__file__).parents[1]
 RECORDED = ROOT / "docs" / "research" / "audit"
@@ -178,7 +182,7 @@ def test_what_is_seen_without_a_canary_has_the_law_that_scores_assume(
     view: View, asked: dict[str, Any]
 ) -> None:
     """Noise of the stated deviation around the stated base: no part of any mask is left."""
-    plan = make_plan(
+    plan = plan_mixtures(
         width=1, class_sizes=(60, 60), samples=(2000, 2000), mixture=5, label_noise=False,
         noise=0.3, **asked,
     )  # fmt: skip
@@ -192,16 +196,16 @@ def test_what_is_seen_without_a_canary_has_the_law_that_scores_assume(
     assert variance_p_value(1.1 * noise) < 1e-6
     other = observer.signals[1]
     assert stats.kstest((difference - other.base) / other.deviation, "norm").pvalue > 1e-6
-    claimed = plan.guarantee().views[view].noise_multiplier * plan.mixing.row_bound
-    if plan.query.lattice_norm_bound is not None:
-        claimed *= plan.query.lattice_scale
+    query = plan.query("mixtures")
+    claimed = plan.guarantee().views[view].noise_multiplier * query.l2_norm_bound
+    claimed *= query.lattice_scale
     assert signal.deviation == pytest.approx(claimed, rel=1e-9)
 
 
 def test_a_score_is_the_log_ratio_of_the_two_laws() -> None:
     """E_without[e^L] = 1 and E_with[e^-L] = 1, over runs of the pipeline."""
     setting = tight(draws=5)
-    scores = score_runs(setting, 1500, source=SeededSource(5))
+    scores = setting.scores(1500, source=SeededSource(5))
     for found, sign in ((scores.without[:, 0], 1.0), (scores.with_[:, 0], -1.0)):
         ratios = np.exp(sign * found)
         assert ratios.mean() == pytest.approx(1.0, abs=5 * ratios.std() / math.sqrt(len(ratios)))
@@ -214,16 +218,17 @@ def test_a_score_is_the_log_ratio_of_the_two_laws() -> None:
 
 
 def test_canaries_come_too_long_and_are_clipped() -> None:
-    plan = tight().plan
-    without, with_ = two_worlds(plan, Change.ADDED)
-    bound = plan.query.lattice_norm_bound
+    query = tight().query
+    without, with_ = two_worlds(query, Change.ADDED)
+    bound = query.lattice_norm_bound
     assert bound is not None
-    assert len(with_.sites[0].by_class[0]) == len(without.sites[0].by_class[0]) + 1
+    first, second = (world.sites[0].by_group[0] for world in (without, with_))  # type: ignore[union-attr]
+    assert len(second) == len(first) + 1
     assert bound - 1 <= with_.canary[0] <= bound
     assert without.canary[0] == 0.0
-    replaced = two_worlds(plan, Change.REPLACED)
+    replaced = two_worlds(query, Change.REPLACED)
     assert replaced[0].canary[0] == -replaced[1].canary[0] != 0.0
-    moved = two_worlds(plan, Change.RELABELLED)
+    moved = two_worlds(query, Change.RELABELLED)
     assert (moved[0].canary[0], moved[1].canary[1]) == (0.0, 0.0)
     assert moved[1].canary[0] == moved[0].canary[1] != 0.0
 
@@ -232,11 +237,10 @@ def test_canaries_come_too_long_and_are_clipped() -> None:
 
 
 def test_twenty_settings_stay_below_their_claims() -> None:
-    """A few runs of each, looks and rounds included; the recorded sound.csv has thousands."""
+    """A few runs of each, whole programs included; the recorded sound.csv has thousands."""
     settings = sound_settings()
     assert len(settings) == SETTINGS >= 20
-    for kind, count in ((LookSetting, 2), (RoundSetting, 4)):
-        assert sum(isinstance(setting, kind) for setting in settings) == count
+    assert sum(isinstance(setting, Program) for setting in settings) == 6
     for count in (21, 24):
         assert [one.name for one in sound_settings(count)] == [one.name for one in settings[:count]]
     for found in audit_all(sound_tasks(settings, 100), seed=4, workers=1):
@@ -383,20 +387,18 @@ def test_draws_counted_once_and_made_twice_are_caught(monkeypatch: pytest.Monkey
     assert found.violated
 
 
-# -- the looks -------------------------------------------------------------------------------------
+# -- measured facts --------------------------------------------------------------------------------
 
 
-def tight_looks() -> LookSetting:
-    """All four looks where a small excess shows: a huge delta, and rounded noise, for which the
-    claim is exact."""
-    looks = all_looks(3.3, 0.5)
-    rounded = dataclasses.replace(looks.rounds, law=NoiseLaw.ROUNDED)
-    return LookSetting("tight looks", dataclasses.replace(looks, rounds=rounded))
+def tight_facts() -> Program:
+    """All four opening sums where a small excess shows: a huge delta, and rounded noise, for which
+    the claim is exact."""
+    found = facts_setting("tight facts", 3.3, 0.5)
+    return dataclasses.replace(found, plan=dataclasses.replace(found.plan, law=NoiseLaw.ROUNDED))
 
 
-def looked(setting: LookSetting) -> Measured:
-    scores = score_looks(setting, 2000, source=SeededSource(11))
-    return measure(setting, scores, confidence=0.99)
+def program_audited(setting: Program, runs: int) -> Measured:
+    return measure(setting, setting.scores(runs, source=SeededSource(11)), confidence=0.99)
 
 
 def p_value(scores: Scores, multiplier: float) -> float:
@@ -409,12 +411,13 @@ def p_value(scores: Scores, multiplier: float) -> float:
     )
 
 
-def test_nothing_is_caught_where_nothing_is_wrong_with_the_looks() -> None:
-    """A canary adds as much as a record may to every look, whatever was found before: log ratios
+def test_nothing_is_caught_where_nothing_is_wrong_with_measured_facts() -> None:
+    """A canary adds as much as a record may to every sum, whatever was found before: log ratios
     are normal, of mean -+ 1/(2 m^2) and variance 1/m^2, and not of a multiplier a tenth off."""
-    setting = tight_looks()
-    scores = score_looks(setting, 1200, source=SeededSource(3))
-    m = sum(plan.noise_multiplier**-2 for plan in setting.looks.plans.values()) ** -0.5
+    setting = tight_facts()
+    scores = setting.scores(1600, source=SeededSource(3))
+    assert len(setting.names) == 4
+    m = sum(setting.plan.query(name).noise_multiplier ** -2 for name in setting.names) ** -0.5
     assert p_value(scores, m) > 1e-4
     assert p_value(scores, 1.1 * m) < 1e-4
     assert p_value(scores, m / 1.1) < 1e-4
@@ -424,91 +427,128 @@ def test_nothing_is_caught_where_nothing_is_wrong_with_the_looks() -> None:
     assert 0.7 * found.claimed < found.epsilon_ratio < found.claimed
 
 
-def test_looks_with_a_fifth_too_little_noise_are_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+def less_noise(monkeypatch: pytest.MonkeyPatch, factor: float, name: str | None = None) -> None:
+    """In all sums, or in those of a name."""
     made = SourceDraws.__init__
 
-    def too_small(self: SourceDraws, *given: Any) -> None:
-        made(self, *given)
-        self._deviation *= 0.8
+    def too_small(self: SourceDraws, query: SumQuery, source: Any) -> None:
+        made(self, query, source)
+        if name in (None, query.name):
+            self._deviation *= factor
 
     monkeypatch.setattr(SourceDraws, "__init__", too_small)
-    assert looked(tight_looks()).violated
 
 
-def test_a_look_that_is_not_charged_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
-    every = Rounds.noised
-
-    def but_ranges(self: Rounds) -> mint.NoisedSum:
-        charged = 1.0 - self.share("ranges")
-        found = every(self)
-        less = {view: m / math.sqrt(charged) for view, m in found.view_multipliers.items()}
-        return dataclasses.replace(found, view_multipliers=less)
-
-    monkeypatch.setattr(Rounds, "noised", lambda self, *_: but_ranges(self))
-    assert looked(tight_looks()).violated
+def test_facts_with_a_fifth_too_little_noise_are_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    less_noise(monkeypatch, 0.8)
+    assert program_audited(tight_facts(), 2000).violated
 
 
-# -- rounds ----------------------------------------------------------------------------------------
+def test_a_fact_that_is_not_charged_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    setting = tight_facts()
+
+    def but_ranges(parts: Any, **failure: float) -> mint.NoisedSum:
+        return as_one([part for part in parts if part[0].query.name != "ranges"], **failure)
+
+    monkeypatch.setattr(plan_module, "as_one", but_ranges)
+    assert program_audited(setting, 2000).violated
 
 
-def tight_rounds() -> RoundSetting:
-    """Eight rounds where a small excess shows, as in `tight_looks`."""
-    plan = make_moments_plan(
-        width=1, classes=(0,), class_sizes=(12,), samples=1, delta=0.6, law="rounded"
+# -- whole programs of sums ------------------------------------------------------------------------
+
+
+def tight_program() -> Program:
+    """Eight sums where a small excess shows, as in `tight_facts`."""
+    facts = Facts(
+        features=("x0",), label="label", classes=(0,), class_sizes=(12,), normalise=PublicMap()
     )
-    return RoundSetting("tight", dataclasses.replace(plan, multiplier=0.5), corners(plan))
+    method = config_of("class-gaussian", samples=1)
+    plan = make_plan(facts, method, delta=0.6, law="rounded")
+    plan = dataclasses.replace(plan, multiplier=0.5)
+    return Program.with_canary("tight", plan, corners(plan))
 
 
 @pytest.mark.parametrize("who", [{"scheme": "central"}, {"scheme": "cape", "sites": 3}])
-def test_a_canary_shows_in_every_round_and_by_no_more_than_is_accounted(
+def test_a_canary_shows_in_every_sum_and_by_no_more_than_is_accounted(
     who: dict[str, Any],
 ) -> None:
-    """Eleven rounds, each planned by what was found before. Log ratios are those of one Gaussian,
-    and not of a multiplier a third off; it is the accounted one but for what is lost in truncation.
-    A colluding site's part is taken off."""
-    setting = moments_setting("rounds", 2.0, 1e-2, **who)
+    """Eleven sums, each planned by what was found before. Log ratios are those of one Gaussian, and
+    not of a multiplier a third off; it is the accounted one but for what is lost in truncation. A
+    colluding site's part is taken off."""
+    setting = table_setting("program", 2.0, 1e-2, **who)
     seen = carried_out(setting, 1, SeededSource(3))
-    assert [one.name for one in seen] == list(setting.plan.chosen_rounds().plans)
+    assert [one.query.name for one in seen] == list(setting.names)
+    assert len(seen) == 11
     assert setting.honest == (1 if who["scheme"] == "central" else 2)
 
-    def moved(plan: Plan) -> float:
-        """What the canary adds to a round, over the most that a record may."""
-        without, with_ = (added(plan, sites[: setting.honest]) for sites in setting.worlds)
-        return float(np.linalg.norm(with_ - without)) / (plan.lattice_norm_bound or 0)
+    def moved(query: SumQuery) -> float:
+        """What the canary adds to a sum, over the most that a record may."""
+        without, with_ = (
+            added(query, sites[: setting.honest]) for sites in (setting.without, setting.with_)
+        )
+        return float(np.linalg.norm(with_ - without)) / (query.lattice_norm_bound or 0)
 
-    moves = [moved(one.plan) for one in seen]
+    moves = [moved(one.query) for one in seen]
     assert 0.75 < min(moves) <= max(moves) <= 1.0
-    parts = [one.plan.noised_sum().view_multipliers["public"] / moved(one.plan) for one in seen]
+    parts = [one.query.noised().view_multipliers["public"] / moved(one.query) for one in seen]
     m = sum(part**-2 for part in parts) ** -0.5
     assert setting.plan.multiplier is not None
     assert setting.plan.multiplier <= m < 1.1 * setting.plan.multiplier
-    scores = score_rounds(setting, 200, source=SeededSource(3))
+    scores = setting.scores(200, source=SeededSource(3))
     assert p_value(scores, m) > 1e-4
     assert p_value(scores, 1.3 * m) < 1e-4
     assert p_value(scores, m / 1.3) < 1e-4
 
 
-def test_a_round_with_a_third_of_its_noise_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
-    setting = tight_rounds()
+def test_a_sum_with_a_third_of_its_noise_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    setting = tight_program()
     assert setting.epsilon == pytest.approx(gaussian_epsilon(0.5, 0.6), rel=1e-3)
-    assert not rounds_audited(setting).violated
-    planned = setting.plan.rounds(0).plan(SPREAD).site_deviation
-    made = SourceDraws.__init__
-
-    def too_small(self: SourceDraws, plan: Plan, source: Any) -> None:
-        made(self, plan, source)
-        if plan.site_deviation == planned:
-            self._deviation /= 3
-
-    monkeypatch.setattr(SourceDraws, "__init__", too_small)
-    found = rounds_audited(setting)
+    assert not program_audited(setting, 500).violated
+    less_noise(monkeypatch, 1 / 3, SPREAD)
+    found = program_audited(setting, 500)
     assert found.violated
     assert found.attack == SPREAD
 
 
-def rounds_audited(setting: RoundSetting) -> Measured:
-    scores = score_rounds(setting, 500, source=SeededSource(11))
-    return measure(setting, scores, confidence=0.99)
+@dataclasses.dataclass(frozen=True)
+class Counting(Method):
+    """A method that the house does not know: it counts the classes twice, and makes no row."""
+
+    kind: Literal["counting"] = "counting"
+
+    def outline(self, plan: Plan) -> tuple[QueryShape, ...]:
+        groups = (ALL_ONCE,) * len(plan.known.listed)
+        return (QueryShape("counts", "each record's label", "class counts", 1, groups, repeats=2),)
+
+    def release(self, sums: Collector) -> SyntheticRows:
+        facts = sums.plan.known
+        for name in sums.plan.body[0].names:
+            sums.ask(name, ClassCounts(facts.width, len(facts.listed)))
+        return SyntheticRows(np.empty((0, facts.width)), np.empty(0, dtype=np.int64))
+
+
+def test_a_method_from_elsewhere_is_audited_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    facts = Facts(features=("x",), label="label", classes=(0, 1), normalise=PublicMap())
+    plan = make_plan(facts, Counting(), delta=0.5, law="rounded").calibrate(3.3)
+    setting = Program.with_canary("counting", plan, corners(plan))
+    assert setting.names == ("counts 1", "counts 2")
+    (found,) = audit_all(sound_tasks([setting], 8000), seed=1, workers=1, confidence=0.99)
+    assert found.runs == 2000
+    assert 0.7 * found.claimed < found.epsilon_ratio < found.claimed
+    assert found.epsilon < found.claimed
+    less_noise(monkeypatch, 0.4, "counts 2")
+    (found,) = audit_all(sound_tasks([setting], 8000), seed=1, workers=1, confidence=0.99)
+    assert found.violated
+    assert found.attack == "counts 2"
+
+
+def test_an_audit_of_draws_says_what_it_cannot_score() -> None:
+    drawn, program = tight(), tight_facts()
+    with pytest.raises(InputError, match="must all be declared"):
+        _ = dataclasses.replace(drawn, plan=program.plan).query
+    rows = corners(drawn.plan)
+    with pytest.raises(ValueError, match="are drawn"):
+        carried_out(Program.with_canary("drawn", drawn.plan, rows), 0, SeededSource(1))
 
 
 # -- the paper's accounting, at a size that a test can afford --------------------------------------
@@ -517,7 +557,7 @@ def rounds_audited(setting: RoundSetting) -> Measured:
 def paper_plan(**asked: Any) -> Any:
     """Two classes, 100 draws of each, claimed 3 at delta 1e-2 by Theorem 1."""
     asked = {"class_sizes": (80, 80), "samples": 200, "mixture": 8, "delta": 1e-2, **asked}
-    return make_plan(width=1, accountant="paper", label_noise=False, **asked).calibrate(3.0)
+    return plan_mixtures(width=1, accountant="paper", label_noise=False, **asked).calibrate(3.0)
 
 
 def test_the_appendix_variance_on_a_central_mixture_is_seen_to_break_the_claim() -> None:
@@ -588,7 +628,7 @@ def test_simulated_scores_are_those_of_real_runs() -> None:
     setting = tight(draws=20)
     pair = Pair.of(setting)
     assert pair is not None
-    real = score_runs(setting, 2500, without=20, source=SeededSource(4)).with_[:, 0]
+    real = setting.scores(2500, without=20, source=SeededSource(4)).with_[:, 0]
     assert stats.ks_2samp(real, pair.log_ratios(20_000)).pvalue > 1e-4
     assert stats.ks_2samp(real, pair.with_noise(0.9).log_ratios(20_000)).pvalue < 1e-4
 
@@ -606,7 +646,7 @@ def test_an_audit_catches_what_it_would_catch_nine_times_of_ten() -> None:
 
     def found(factor: float) -> int:
         at = dataclasses.replace(setting, noise_factor=factor * caught.noise)
-        scores = score_runs(at, 4000, without=20, source=source.child(factor)).with_[:, 0]
+        scores = at.scores(4000, without=20, source=source.child(factor)).with_[:, 0]
         parts = scores.reshape(10, 400)
         shown = [bounds.ratio_law_epsilon(part, setting.delta, CONFIDENCE) for part in parts]
         return sum(one > 2.0 for one in shown)
@@ -620,7 +660,7 @@ def test_where_the_canary_changes_other_draws_no_power_is_worked_out() -> None:
                       normalise=SiteZScore())  # fmt: skip
     setting = Setting("z-score", plan, View.PUBLIC, claimed=3.0, colluding=0, reference=False)
     assert Pair.of(setting) is None
-    found = measure(setting, score_runs(setting, 40, source=SeededSource(1)))
+    found = measure(setting, setting.scores(40, source=SeededSource(1)))
     assert with_power(found, setting) is found
 
 
@@ -748,7 +788,7 @@ def test_an_exceeded_claim_ends_in_a_failure(
 
 def test_the_table_holds_a_row_a_setting(tmp_path: Path) -> None:
     setting = tight(draws=2)
-    found = measure(setting, score_runs(setting, 40, source=SeededSource(1)))
+    found = measure(setting, setting.scores(40, source=SeededSource(1)))
     write_table([found], tmp_path / "t.csv")
     head, row = (tmp_path / "t.csv").read_text().splitlines()
     assert head.split(",")[0] == "name"
@@ -759,8 +799,8 @@ def test_the_table_holds_a_row_a_setting(tmp_path: Path) -> None:
 
 
 @pytest.fixture
-def a_release(tmp_path: Path, capemix: Capemix) -> Any:
-    """Forty records, half of them behind a release; noise as asked."""
+def a_release(tmp_path: Path) -> Any:
+    """Four hundred records, half of them behind a release; noise as asked."""
     rng = np.random.default_rng(0)
     rows = rng.normal(size=(400, 20))
     for name, part in (("in", slice(0, 200)), ("out", slice(200, 400))):
@@ -771,36 +811,67 @@ def a_release(tmp_path: Path, capemix: Capemix) -> Any:
         ]
         (tmp_path / f"{name}.csv").write_text("\n".join(lines) + "\n")
 
-    def make(epsilon: object) -> Path:
+    def make(epsilon: float) -> Path:
         out = tmp_path / "release"
         shutil.rmtree(out, ignore_errors=True)
-        ran = capemix(
-            "synth", "--data", tmp_path / "in.csv", "--label", "y", "--public-range", "-4,4",
-            "--clip", 1, "--classes", "0,1", "--class-sizes", "100,100", "--epsilon", epsilon,
-            "--mixture", 4, "--samples", 2000, "--out", out, "--test-seed", 1, "--no-ledger",
-        )  # fmt: skip
-        assert ran.code == 0, ran.err
-        return out
+        given = open_data(tmp_path / "in.csv", "y", classes=(0, 1)).train
+        facts = Facts.of(given, class_sizes=(100, 100), normalise=PublicMap.of_range(-4, 4))
+        plan = make_plan(facts, config_of("mixing", mixture=4, samples=2000, clip=1.0))
+        release = synthesize(plan.calibrate(epsilon), given, source=SeededSource(1))
+        return release.save(out)
 
     return make
 
 
+def attacked(release: Path, folder: Path) -> list[Attack]:
+    saved = read_release(release)
+    members, others = (
+        open_data(folder / f"{name}.csv", "y", classes=(0, 1)).train for name in ("in", "out")
+    )
+    return attack(Target(saved.rows, saved.manifest), members, others).declared_public()
+
+
 def test_members_of_a_release_without_noise_are_found_and_of_a_private_one_are_not(
+    a_release: Any, tmp_path: Path
+) -> None:
+    bare = attacked(a_release(math.inf), tmp_path)
+    assert [one.name for one in bare] == ["nearest neighbour", "likelihood ratio"]
+    assert bare[1].low > 0.95
+    assert bare[1].caught[1].low > 0.3
+    for one in attacked(a_release(1.0), tmp_path):
+        assert one.low < 0.5 < one.high or one.auc < 0.6
+        assert one.caught[1].low < 0.05
+
+
+def test_an_attack_tells_its_owner_that_it_is_private(
     a_release: Any, capemix: Capemix, tmp_path: Path
 ) -> None:
     given = ["--members", tmp_path / "in.csv", "--non-members", tmp_path / "out.csv", "--json"]
-    bare = capemix("attack", a_release("inf"), *given).json
-    names = [one["name"] for one in bare["attacks"]]
-    assert names == ["nearest neighbour", "likelihood ratio"]
-    ratio = bare["attacks"][1]
-    assert ratio["low"] > 0.95
-    assert ratio["caught"][1]["low"] > 0.3
-    private = capemix("attack", a_release(1), *given).json
-    for one in private["attacks"]:
-        assert one["low"] < 0.5 < one["high"] or one["auc"] < 0.6
-        assert one["caught"][1]["low"] < 0.05
-    assert "private rows" in private["private"]
-    assert private["epsilon"] == pytest.approx(1, abs=1e-3)
+    found = capemix("attack", a_release(1.0), *given).json
+    assert [one["name"] for one in found["attacks"]] == ["nearest neighbour", "likelihood ratio"]
+    assert "private rows" in found["private"]
+    assert found["epsilon"] == pytest.approx(1, abs=1e-3)
+
+
+def test_rows_that_are_no_mixtures_are_not_attacked_as_such(tmp_path: Path) -> None:
+    """Drawn anew from mixtures, or by a method that draws no record."""
+    rng = np.random.default_rng(0)
+    rows = labeled_rows(rng.normal(size=(200, 3)), np.arange(200) % 2, (0, 1))
+    facts = Facts.of(rows, class_sizes=(100, 100), normalise=PublicMap.of_range(-4, 4))
+    for number, method in enumerate(
+        (
+            config_of("mixing", mixture=4, samples=50, redraw=60),
+            config_of("class-gaussian", samples=60),
+        )
+    ):
+        plan = make_plan(facts, method).calibrate(5.0)
+        release = synthesize(plan, rows, source=SeededSource(1))
+        saved = read_release(release.save(tmp_path / str(number)))
+        target = Target(saved.rows, saved.manifest)
+        assert target.mixed is None
+        assert [one.name for one in attack(target, rows, rows).declared_public()] == [
+            "nearest neighbour"
+        ]
 
 
 def test_what_an_attack_finds_stays_outside_the_release(
@@ -820,8 +891,6 @@ def test_what_an_attack_finds_stays_outside_the_release(
 
 def test_the_area_under_the_curve_and_its_interval() -> None:
     from sklearn.metrics import roc_auc_score
-
-    from capemix.audit.membership import judge
 
     rng = np.random.default_rng(0)
     members, others = rng.normal(0.3, 1, 300).round(1), rng.normal(0, 1, 500).round(1)
@@ -843,17 +912,12 @@ def test_the_area_under_the_curve_and_its_interval() -> None:
 
 
 def test_rows_of_no_known_class_are_refused(a_release: Any) -> None:
-    from capemix.audit.membership import Target, attack
-    from capemix.evaluate import preparation_of
-    from capemix.release import read_release
-
     saved = read_release(a_release(5))
-    plan = saved.manifest["plan"]
     stranger = LabeledRows(
         features=np.zeros((5, 20)),
         labels=np.zeros(5, dtype=np.int64),
         classes=("z",),
         feature_names=saved.rows.feature_names,
     )
-    with pytest.raises(InputError, match="--members"):
-        attack(Target(saved.rows, plan, preparation_of(plan)), stranger, stranger)
+    with pytest.raises(InputError, match="members"):
+        attack(Target(saved.rows, saved.manifest), stranger, stranger)

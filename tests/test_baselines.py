@@ -12,6 +12,8 @@ from typing import Any, get_args
 import dp_accounting
 import numpy as np
 import pytest
+from capemix.synthesizers.mixing import Pool
+from capemix.synthesizers.names import SynthesizerName
 from dp_accounting.pld import privacy_loss_distribution as pld
 from dp_accounting.pld.privacy_loss_mechanism import GaussianPrivacyLoss
 from hypothesis import given, settings
@@ -36,13 +38,11 @@ from capemix.errors import EpsilonError
 from capemix.evaluate import train_and_test
 from capemix.guarantee import Status
 from capemix.ledger import Ledger, Limit
-from capemix.sums.share import prepare_site
 from capemix.plan import Plan, plan_from_json
 from capemix.queries import Relation
 from capemix.randomness.source import SeededSource, Source
 from capemix.randomness.tables import response_shift
-from capemix.synthesizers.mixing import Pool
-from capemix.synthesizers.names import SynthesizerName
+from capemix.sums.share import prepare_site
 from capemix_research.baselines import (
     Baseline,
     Projection,

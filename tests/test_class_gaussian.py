@@ -248,9 +248,7 @@ def test_sums_are_the_same_bits_on_one_thread_and_on_several(
     found = []
     for little in (rows.size + 1, rows.size):
         monkeypatch.setattr(threads_module, "_LITTLE", little)
-        found.append(
-            [summed(rows.copy(), labels, one, 900) for one in asked]
-        )
+        found.append([summed(rows.copy(), labels, one, 900) for one in asked])
         assert bool(pools) == (little == rows.size)
     assert all(np.array_equal(a, b) for a, b in zip(*found, strict=True))
 
@@ -374,9 +372,7 @@ def test_the_choice_of_rank_leaves_the_total_and_the_first_sum_as_they_are() -> 
     assert SHARES[CLASS_SIZES] == OWN_SHARES[CLASS_SIZES]
     rows, _ = digits()
     plan = a_plan(rows, FEDERATION).calibrate(1.0)
-    noise = {
-        chosen(plan, rank).query(CLASS_SIZES).deviation for rank in (0, 4, MOST_RANK)
-    }
+    noise = {chosen(plan, rank).query(CLASS_SIZES).deviation for rank in (0, 4, MOST_RANK)}
     assert len(noise) == 1
 
 
@@ -545,9 +541,9 @@ def test_texture_has_a_strength_of_each_rows_own() -> None:
     sizes, centres, texture = np.array([10.0]), np.zeros((1, 4)), np.array([0.5, 1.0, 2.0, 0.0])
     facts = Facts(("a", "b", "c", "d"), "y", (0,), normalise=PublicMap())
     one, other = (
-        drawn_rows(
-            facts, ClassGaussians(sizes, centres, spread, each), 100_010, SeededSource(1)
-        )[0][10:]
+        drawn_rows(facts, ClassGaussians(sizes, centres, spread, each), 100_010, SeededSource(1))[
+            0
+        ][10:]
         for each in (texture, np.zeros(4))
     )
     added = one - other
@@ -811,7 +807,9 @@ def test_the_release_says_what_it_read_and_what_it_cost(tmp_path: Path, capemix:
     assert scored.json["synthetic"]["accuracy"] > 0.8
 
 
-def test_what_has_no_meaning_for_class_gaussians_is_refused(tmp_path: Path, capemix: Capemix) -> None:
+def test_what_has_no_meaning_for_class_gaussians_is_refused(
+    tmp_path: Path, capemix: Capemix
+) -> None:
     for words in (["--mixture", 4], ["--clip", 1.0], ["--selection", "poisson"]):
         ran = capemix(
             "synth", "--data", "digits", "--method", "class-gaussian", "--epsilon", 1, "--no-ledger",

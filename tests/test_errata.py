@@ -23,12 +23,12 @@ from capemix.data import LabeledRows, partition
 from capemix.errors import InputError
 from capemix.federation import Federation
 from capemix.guarantee import Status
-from capemix.sums.share import Coordinator, SourceDraws, masks_of, prepare_site, site_share
 from capemix.plan import Plan, make_plan
-from capemix.sums.rows import Preparation, normalise_rows
-from capemix.sums.steps import PublicMap, SiteZScore
 from capemix.queries import Participation, Relation
 from capemix.randomness.source import SeededSource
+from capemix.sums.rows import Preparation, normalise_rows
+from capemix.sums.share import Coordinator, SourceDraws, masks_of, prepare_site, site_share
+from capemix.sums.steps import PublicMap, SiteZScore
 from capemix.zerosum.graph import PeerGraph
 from capemix.zerosum.masks import (
     GaussianMasks,

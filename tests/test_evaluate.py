@@ -8,39 +8,35 @@ import pickle
 import re
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from capemix.api import synthesize
+from capemix.api import config_of, synthesize
 from capemix.data import load_dataset
 from capemix.errors import InputError
-from capemix.evaluate import Classifier, Score, recoded, train_and_test
+from capemix.evaluate import Classifier, Score, preparation_of, recoded, train_and_test
+from capemix.facts import Facts
+from capemix.methods.mixing.planning import plan_mixtures
 from capemix.plan import make_plan
+from capemix.randomness.source import SeededSource
+from capemix.release import Release, read_release
 from capemix.sums.rows import Preparation
 from capemix.sums.steps import PublicMap
-from capemix.release import Release
 from conftest import Capemix
 from world import labeled_rows
 
 
 @pytest.fixture(scope="module")
 def digits_release(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    from capemix.api import release_of
-    from capemix.randomness.source import SeededSource
-
     train, _ = load_dataset("digits")
-    release = release_of(
-        train,
-        epsilon=10.0,
-        class_sizes=tuple(train.class_counts().tolist()),
-        source=SeededSource(0),
-        clip=4.0,
-        normalise=PublicMap.of_range(0, 16),
-        samples=300,
-    )
+    sizes = tuple(train.class_counts().tolist())
+    facts = Facts.of(train, class_sizes=sizes, normalise=PublicMap.of_range(0, 16))
+    plan = make_plan(facts, config_of("mixing", clip=4.0, samples=300)).calibrate(10.0)
+    release = synthesize(plan, train, source=SeededSource(0))
     return release.save(tmp_path_factory.mktemp("digits") / "release")
 
 
@@ -164,6 +160,15 @@ def test_images_of_another_size_are_refused(
 
 # -- the library -----------------------------------------------------------------------------------
 
+
+def test_a_manifest_says_how_rows_were_prepared(digits_release: Path) -> None:
+    manifest = read_release(digits_release).manifest
+    assert preparation_of(manifest) == Preparation(PublicMap.of_range(0, 16), 4.0)
+    found = preparation_of(replace(manifest, clip=None))  # rows were not clipped as a whole
+    rows = np.full((2, 64), 1e9)
+    assert np.array_equal(found.apply(rows), Preparation(found.normalise, 1e300).apply(rows))
+
+
 IDENTITY = Preparation(PublicMap(), 1e6)
 
 
@@ -208,41 +213,50 @@ def test_a_private_score_has_no_way_into_a_manifest(
     """Whoever forgets that it is private is told when the release is written, and nothing is."""
     rows = labeled_rows([[0.0], [0.1], [5.0], [5.1]], ["a", "a", "c", "c"])
     score = train_and_test(rows, rows, IDENTITY)
-    plan = make_plan(width=1, classes=("a", "c"), class_sizes=(2, 2), samples=2, mixture=1)
+    plan = plan_mixtures(width=1, classes=("a", "c"), class_sizes=(2, 2), samples=2, mixture=1)
     release = synthesize(plan.calibrate(1.0), rows)
     honest = release.manifest({})
-    boasts: tuple[Any, ...] = (score, [score], {"accuracy": score}, score.declared_public())
-    for boast in boasts:
-        monkeypatch.setattr(Release, "manifest", lambda *_, said=boast: {**honest, "score": said})
-        with pytest.raises(TypeError, match="has no place in a manifest"):
+
+    def boasting(said: Any) -> Any:
+        return replace(honest, plan={**honest.plan, "score": said})
+
+    boasts: tuple[Any, ...] = (score, [score], {"accuracy": score})
+    for manifest in (*map(boasting, boasts), replace(honest, warnings=(score,))):  # type: ignore[arg-type]
+        monkeypatch.setattr(Release, "manifest", lambda *_, said=manifest: said)
+        with pytest.raises(TypeError, match="a Private has no place in a document"):
             release.save(tmp_path / "release")
         assert not list(tmp_path.iterdir())
-    declared = {**honest, "score": score.declared_public().as_json()}
+    declared = boasting(score.declared_public().as_json())
     monkeypatch.setattr(Release, "manifest", lambda *_: declared)
     assert '"accuracy": 1.0' in (release.save(tmp_path / "release") / "manifest.json").read_text()
 
 
 MANIFESTS = """
+from dataclasses import replace
+
 from capemix.evaluate import Score
-from capemix.private import Json, Private
+from capemix.manifest import Manifest
+from capemix.private import Private
 from capemix.release import Release
 
 class Boasting(Release):
     score: Private[Score]
 
-    def manifest(self, digests: dict[str, str]) -> dict[str, Json]:
+    def manifest(self, digests: dict[str, str]) -> Manifest:
         found = super().manifest(digests)
-        found["score"] = self.score  # refused
-        found["score"] = [self.score]  # refused
-        found["score"] = {"test": self.score}  # refused
-        found["score"] = self.score.accuracy  # refused
-        found["score"] = self.score.as_json()  # refused
-        found["score"] = self.score.for_owner(print)  # refused
-        found["score"] = self.score.beside(None, lambda one, _: one)  # refused
-        found["score"] = self.score.declared_public()  # refused: a score alone is not JSON
-        found["score"] = self.score.declared_public().accuracy
-        found["score"] = self.score.declared_public().as_json()
-        return found
+        found.plan["score"] = self.score  # refused
+        found.plan["score"] = [self.score]  # refused
+        found.plan["score"] = {"test": self.score}  # refused
+        found.plan["score"] = self.score.accuracy  # refused
+        found.plan["score"] = self.score.as_json()  # refused
+        found.guarantee["score"] = self.score.for_owner(print)  # refused
+        found.guarantee["score"] = self.score.beside(None, lambda one, _: one)  # refused
+        found.plan["score"] = self.score.declared_public()  # refused: a score alone is not JSON
+        found.plan["score"] = self.score.declared_public().accuracy
+        found.plan["score"] = self.score.declared_public().as_json()
+        found = replace(found, clip=self.score)  # refused
+        found = replace(found, warnings=(self.score,))  # refused
+        return replace(found, score=self.score)  # refused: there is no such part
 """
 
 
@@ -276,7 +290,7 @@ def test_the_cnn_refuses_what_it_cannot_take(monkeypatch: pytest.MonkeyPatch) ->
         Classifier("cnn").predictions(wide[:, :100], np.zeros(12, np.int64), wide[:, :100])
     with pytest.raises(InputError, match=r"10 outputs.*12 classes"):
         Classifier("cnn").predictions(wide, np.arange(12), wide)
-    with pytest.raises(InputError, match="--model is unknown"):
+    with pytest.raises(InputError, match="model is unknown"):
         Classifier("svm")
     for name in [name for name in sys.modules if name.startswith("capemix.evaluate.")]:
         if name.rpartition(".")[2] == "cnn":

@@ -15,8 +15,8 @@ from capemix.api import synthesize
 from capemix.data import LabeledRows
 from capemix.evaluate.cnn import Training
 from capemix.plan import make_plan
-from capemix.sums.steps import SiteZScore
 from capemix.randomness.source import SeededSource
+from capemix.sums.steps import SiteZScore
 from capemix_research.experiments import preparation
 from capemix_research.experiments import rows as made
 from capemix_research.experiments.rows import Records, training_rows

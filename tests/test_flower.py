@@ -43,7 +43,6 @@ from capemix.engines.flower.relay import AGENT_SOCKET, AGENT_SOCKETS, agent_path
 from capemix.engines.flower.rounds import WINDOW, Round
 from capemix.engines.local import run_local
 from capemix.errors import InputError
-from capemix.sums.share import share_bytes
 from capemix.plan import Plan, make_plan
 from capemix.protocol.agreement import public_bytes
 from capemix.protocol.chunks import LEAST_CHUNK
@@ -52,6 +51,7 @@ from capemix.protocol.roster import Member, Roster
 from capemix.protocol.site import ROUNDS
 from capemix.protocol.wire import ProtocolError, parse
 from capemix.randomness.source import SeededSource
+from capemix.sums.share import share_bytes
 from conftest import Capemix
 from test_protocol import CHUNKS, World, assert_sum, chunked
 

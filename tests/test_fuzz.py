@@ -23,6 +23,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from capemix.plan.rounds import Round, plan_rounds
+from capemix.protocol.part import Part
+from capemix.synthesizers.tables import map_of
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -43,15 +46,9 @@ from capemix.engines.local import run_local
 from capemix.errors import InputError
 from capemix.federation import Federation, Scheme
 from capemix.ledger import Account
-from capemix.sums.share import prepare_site
 from capemix.plan import make_moments_plan, make_plan, plan_from_json
-from capemix.plan.rounds import Round, plan_rounds
-from capemix.statistics.projection import Projection
-from capemix.statistics.moments import Moments, Spreads
-from capemix.sums.steps import PublicMap
 from capemix.protocol import wire
 from capemix.protocol.hello import introduce, new_challenge, site_of
-from capemix.protocol.part import Part
 from capemix.protocol.policy import Policy
 from capemix.protocol.roster import Roster
 from capemix.protocol.site import ROUNDS
@@ -59,7 +56,10 @@ from capemix.protocol.wire import COORDINATOR, Message
 from capemix.queries import Relation
 from capemix.randomness.source import SeededSource
 from capemix.release import read_release
-from capemix.synthesizers.tables import map_of
+from capemix.statistics.moments import Moments, Spreads
+from capemix.statistics.projection import Projection
+from capemix.sums.share import prepare_site
+from capemix.sums.steps import PublicMap
 from fuzzing import ODD, bent_bytes, bent_json, bent_text, fuzz, no_hang, taken_or_refused
 from world import (
     ASKED,
@@ -251,7 +251,9 @@ SUM_PLAN: Final = plan_rounds(
     "spread",
     classes=("a", "b"),
     contribution=Spreads(
-        Projection(PublicMap(), 4, 2, centre=np.ones((2, 4)), basis=np.ones((4, 2)), scale=np.ones(2)),
+        Projection(
+            PublicMap(), 4, 2, centre=np.ones((2, 4)), basis=np.ones((4, 2)), scale=np.ones(2)
+        ),
         1.0,
     ),
 )

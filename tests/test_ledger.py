@@ -18,6 +18,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+import capemix.looks
 import numpy as np
 import pytest
 from dp_accounting import GaussianDpEvent, PoissonSampledDpEvent, SelfComposedDpEvent
@@ -25,7 +26,6 @@ from dp_accounting.rdp import RdpAccountant
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-import capemix.looks
 from capemix.accounting.cost import CLAIMED, PROVED, Cost, response_rdp
 from capemix.accounting.sampled import ORDERS
 from capemix.api import Synthesizer, release_of, synthesize

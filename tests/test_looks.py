@@ -9,19 +9,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
-from scipy import stats
-
-import capemix.sums.share
-from capemix.accounting.gaussian import gaussian_epsilon
-from capemix.api import release_of
-from capemix.data import LabeledRows, UnlistedRows, partition
-from capemix.data.arrays import cells_of_arrays
-from capemix.data.cells import words_of
-from capemix.engines.local import run_local
-from capemix.errors import InputError
-from capemix.federation import Federation, Form, MaskKind, Scheme
 from capemix.looks import (
     LIST_FAILURE,
     NORMS,
@@ -35,10 +22,23 @@ from capemix.looks import (
     quantile_of,
     ranges_of,
 )
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy import stats
+
+import capemix.sums.share
+from capemix.accounting.gaussian import gaussian_epsilon
+from capemix.api import release_of
+from capemix.data import LabeledRows, UnlistedRows, partition
+from capemix.data.arrays import cells_of_arrays
+from capemix.data.cells import words_of
+from capemix.engines.local import run_local
+from capemix.errors import InputError
+from capemix.federation import Federation, Form, MaskKind, Scheme
 from capemix.plan import Plan, plan_from_json
-from capemix.sums.steps import ColumnMap, Coverage, PublicMap
 from capemix.queries import Relation
 from capemix.randomness.source import SeededSource, SystemSource
+from capemix.sums.steps import ColumnMap, Coverage, PublicMap
 from conftest import Capemix
 from world import labeled_rows
 

@@ -70,8 +70,8 @@ def in_process(folder: Path) -> dict[str, str]:
     from capemix.data import open_data, partition
     from capemix.engines.in_process import run_in_process
     from capemix.plan import make_plan
-    from capemix.sums.steps import PublicMap
     from capemix.randomness.source import SeededSource
+    from capemix.sums.steps import PublicMap
 
     train = open_data("digits").train
     plan = make_plan(

@@ -36,7 +36,6 @@ from capemix.methods.class_gaussian.estimate import CENTRE, CENTRES, SPREAD, SPR
 from capemix.methods.image_clusters import ImageClusters
 from capemix.methods.measured import CLASS_SIZES, CLIP_NORM, RANGES, SCALES
 from capemix.methods.mixing import MIXTURES, Mixing
-from capemix.methods.mixing.planning import plan_mixtures
 from capemix.methods.projected import NORMS_OF
 from capemix.plan import Plan, make_plan
 from capemix.protocol.agreement import public_bytes
@@ -194,7 +193,9 @@ def test_a_plan_comes_back_as_it_was_written() -> None:
         measured,
         replace(a_plan(facts=facts_of(class_sizes=(9, 9)), masks="gaussian"), chosen={"rank": 3}),
         a_plan(relation="replace-one", method=ClassGaussian()),
-        a_plan(facts=facts_of(normalise=ColumnMap((0.0,) * 5, (1.0,) * 5, (-4.0,) * 5, (4.0,) * 5))),
+        a_plan(
+            facts=facts_of(normalise=ColumnMap((0.0,) * 5, (1.0,) * 5, (-4.0,) * 5, (4.0,) * 5))
+        ),
     ):
         said = json.loads(json.dumps(documents.as_json(plan)))
         assert documents.from_json(Plan, said, name="the plan") == plan
@@ -752,9 +753,7 @@ def test_a_limit_of_the_plans_epsilon_pays_whatever_sizes_are_found(
         assert admitted is not None
         account, before = admitted[0], account
         paid += costs[0].epsilon
-        assert (before.total.epsilon < account.total.epsilon) == (
-            name in (plan.names[0], MIXTURES)
-        )
+        assert (before.total.epsilon < account.total.epsilon) == (name in (plan.names[0], MIXTURES))
     assert account.holds
     assert paid == pytest.approx(epsilon, rel=2e-3)
     assert not first_step(plan).fits(account)
@@ -924,9 +923,7 @@ def sums_of(asked: Statistic, features: Any, labels: Any, lattice: int | None) -
 @pytest.mark.parametrize("lattice", [None, 1000])
 @pytest.mark.parametrize("size", [1e-300, 1e300])
 @pytest.mark.parametrize("clip", [1e-100, 1.0, 1e300])
-def test_no_numbers_in_a_sum_can_stop_a_site(
-    lattice: int | None, size: float, clip: float
-) -> None:
+def test_no_numbers_in_a_sum_can_stop_a_site(lattice: int | None, size: float, clip: float) -> None:
     frame = Projection(
         WAY, 5, 2, centre=np.full((2, 5), size), basis=np.full((5, 3), -size),
         without=np.full((5, 2), size),

@@ -20,15 +20,16 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 from scipy import stats
 
-from capemix import pipeline
 from capemix.accounting.joint_view import complete_view_variance, graph_view_variances
-from capemix.sums.blocks import blocks
 from capemix.data import LabeledRows
-from capemix.sums.share import masks_of, share_dtype
-from capemix.plan import Plan, make_plan
+from capemix.methods.mixing.planning import mixture_sum, plan_mixtures
+from capemix.plan import Plan
 from capemix.protocol import shamir
 from capemix.protocol.agreement import pair_key, public_bytes
 from capemix.protocol.site import ROUNDS
+from capemix.sums import share as share_module
+from capemix.sums.blocks import blocks
+from capemix.sums.share import masks_of, share_dtype
 from capemix.zerosum.masks import (
     GaussianMasks,
     Masks,
@@ -56,7 +57,7 @@ def noisy_plan(federation: tuple[int, int, int], masks: str) -> Plan:
     sites, colluding, dropouts = federation
     asked = {**ASKED, "sites": sites, "colluding": colluding, "dropouts": dropouts}
     asked |= {"width": WIDTH, "samples": SAMPLES, "mixture": 10, "class_sizes": (100,)}
-    return make_plan(**asked, masks=masks, noise=0.5)
+    return plan_mixtures(**asked, masks=masks, noise=0.5)
 
 
 def zero_row() -> LabeledRows:
@@ -78,7 +79,7 @@ class CuriousServer:
     late: bool = False
 
     def __post_init__(self) -> None:
-        self.plan = self.world.plan
+        self.plan, self.query = self.world.plan, self.world.query
         self.seen: dict[int, np.ndarray] = {}
         for site in self.colluding:  # who colludes erases nothing
             colluder: Any = self.world.sites[site]
@@ -110,8 +111,8 @@ class CuriousServer:
             part = self.world.chunk(site, run.chunk_request(site, index))
             assert part is not None
             parts.append(part)
-        words = np.frombuffer(b"".join(parts), dtype=share_dtype(self.plan))
-        self.seen[site] = words.reshape(self.plan.query.shape)
+        words = np.frombuffer(b"".join(parts), dtype=share_dtype(self.query))
+        self.seen[site] = words.reshape(self.query.shape)
 
     # -- what it can work out --------------------------------------------------------------------
 
@@ -147,14 +148,14 @@ class CuriousServer:
 
     def stripped(self, site: int) -> np.ndarray:
         """A site's upload without every mask that can be taken off it, in one row."""
-        values, masks = self.seen[site].copy(), masks_of(self.plan)
+        values, masks = self.seen[site].copy(), masks_of(self.query)
         own = self.secret("own", site)
         pairs = {
             peer: key
             for peer in range(self.plan.federation.sites)
             if peer != site and (key := self.shared_key(site, peer)) is not None
         }
-        for block in blocks(self.plan.query):
+        for block in blocks(self.query):
             part = values[block.start : block.stop]
             if own is not None:
                 remove_own_mask(part, own, masks, block.label)
@@ -186,8 +187,9 @@ def a_server(
 
 def claimed_variance(plan: Plan) -> float:
     """The noise that the guarantee's server view states, in the units of an upload."""
-    noise = plan.guarantee().views["server"].noise * plan.mixing.divisor
-    return float(noise * (plan.query.lattice_scale if plan.on_lattice else 1.0)) ** 2
+    query = mixture_sum(plan)
+    noise = plan.guarantee().views["server"].noise * query.line.divisor
+    return float(noise * query.lattice_scale) ** 2
 
 
 def without_self_mask(
@@ -211,11 +213,12 @@ def covariance_p_value(found: np.ndarray, covariance: np.ndarray) -> float:
 
 def law_of_uploads(plan: Plan, included: int, lost: int) -> np.ndarray:
     """g I + p (h I - 11') on the honest included; g + b alone on each one called lost."""
-    masks = masks_of(plan)
+    query = mixture_sum(plan)
+    masks = masks_of(query)
     assert isinstance(masks, GaussianMasks)
     own, pair, self_mask = (
         deviation**2
-        for deviation in (plan.site_deviation, masks.pair_deviation, masks.own_deviation)
+        for deviation in (query.site_deviation, masks.pair_deviation, masks.own_deviation)
     )
     law = np.zeros((included + lost, included + lost))
     law[:included, :included] = (own + included * pair) * np.eye(included) - pair
@@ -243,7 +246,8 @@ def test_gaussian_masks_leave_the_law_that_the_guarantee_assumes(
     # Colluders, the missing and self masks that came off play no part: the formula of the honest.
     adjacency = ~np.eye(len(honest), dtype=bool)
     everyone = np.ones(len(honest), dtype=bool)
-    own, pair = plan.site_deviation**2, plan.site_deviation**2 * plan.federation.pair_ratio
+    own = server.query.site_deviation**2
+    pair = own * plan.federation.pair_ratio
     of_graph = graph_view_variances(own, pair, adjacency, everyone)
     np.testing.assert_allclose(best[: len(honest)], of_graph, rtol=0.05)
     # The same numbers do not pass for slightly wrong laws.
@@ -268,11 +272,11 @@ def test_sites_that_add_a_tenth_less_noise_are_noticed(tmp_path: Path) -> None:
 def test_without_a_self_mask_a_site_called_lost_has_its_own_noise_only(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(pipeline, "add_masks", without_self_mask)
+    monkeypatch.setattr(share_module, "add_masks", without_self_mask)
     server = a_server((5, 2, 1), "gaussian", tmp_path, (4,))
     left = server.stripped(4)[None]
     assert covariance_p_value(left, law_of_uploads(server.plan, 0, 1)) < LEVEL
-    own = server.plan.site_deviation**2
+    own = server.query.site_deviation**2
     assert covariance_p_value(left, np.array([[own]])) > LEVEL
     assert own < claimed_variance(server.plan) / 1.9
 
@@ -282,7 +286,7 @@ def test_the_self_mask_is_at_least_the_other_honest_sites_noise() -> None:
         plan = noisy_plan(federation, "gaussian")
         honest = plan.federation.adversary.honest
         hidden = law_of_uploads(plan, 0, 1)[0, 0]
-        own = plan.site_deviation**2
+        own = mixture_sum(plan).site_deviation ** 2
         assert hidden >= honest * own
         assert hidden > complete_view_variance(own, own * plan.federation.pair_ratio, honest)
 
@@ -338,7 +342,7 @@ def test_ring_masks_leave_the_honest_sum_and_nothing_else(
         assert uniform_p_value(left[site]) > LEVEL
         assert uniform_p_value(left[site] + whole) > LEVEL
     # The whole sum carries the honest sites' noise.
-    variance = len(honest) * plan.site_deviation**2
+    variance = len(honest) * server.query.site_deviation**2
     noise = signed(whole)
     assert variance_p_value(noise, variance) > LEVEL
     claim = claimed_variance(plan)
@@ -355,12 +359,12 @@ def test_ring_masks_leave_the_honest_sum_and_nothing_else(
 def test_without_a_self_mask_a_site_called_lost_is_not_uniform(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(pipeline, "add_masks", without_self_mask)
+    monkeypatch.setattr(share_module, "add_masks", without_self_mask)
     server = a_server((5, 2, 1), "ring", tmp_path, (4,))
     left = server.stripped(4)
     assert uniform_p_value(left) < LEVEL
-    assert variance_p_value(signed(left), server.plan.site_deviation**2) > LEVEL
-    assert server.plan.site_deviation**2 < claimed_variance(server.plan) / 1.9
+    assert variance_p_value(signed(left), server.query.site_deviation**2) > LEVEL
+    assert server.query.site_deviation**2 < claimed_variance(server.plan) / 1.9
 
 
 def test_ring_sites_that_add_a_tenth_less_noise_are_noticed(tmp_path: Path) -> None:
@@ -368,7 +372,7 @@ def test_ring_sites_that_add_a_tenth_less_noise_are_noticed(tmp_path: Path) -> N
     whole = np.sum(
         [server.stripped(site) for site in server.honest],
         axis=0,
-        dtype=share_dtype(server.plan),
+        dtype=share_dtype(server.query),
     )
     assert variance_p_value(signed(whole), claimed_variance(server.plan)) < LEVEL
 

@@ -13,16 +13,18 @@ import pyarrow as pa
 import pytest
 from pyarrow import parquet
 
-from capemix.api import release_of, synthesize
+from capemix.api import config_of, synthesize
 from capemix.data import LabeledRows, draft_table, open_data
 from capemix.data.rows import pixel_names
 from capemix.data.schema import Category, Number, Table
 from capemix.errors import InputError
 from capemix.evaluate import Classifier, cnn
+from capemix.facts import Facts
+from capemix.methods.mixing.planning import with_noise
 from capemix.plan import make_plan
-from capemix.sums.steps import PublicMap
 from capemix.randomness.source import SeededSource
 from capemix.release import Release, read_release
+from capemix.sums.steps import PublicMap
 from conftest import Capemix
 from world import labeled_rows
 
@@ -38,8 +40,9 @@ def some_release(names: tuple[str, ...] = ("p", "q", "r", "s"), **asked: Any) ->
         names,
         **asked,
     )
-    plan = make_plan(width=4, class_sizes=(3, 3), samples=4, mixture=1, noise=1.0, classes=classes)
-    return synthesize(plan, rows, source=SeededSource(1))
+    facts = Facts.of(rows, class_sizes=(3, 3), normalise=PublicMap())
+    plan = make_plan(facts, config_of("mixing", samples=4, mixture=1, clip=1.0))
+    return synthesize(with_noise(plan, 1.0), rows, source=SeededSource(1))
 
 
 def probabilities(rows: int, classes: int, seed: int = 0) -> np.ndarray:
@@ -47,7 +50,7 @@ def probabilities(rows: int, classes: int, seed: int = 0) -> np.ndarray:
 
 
 def soft(release: Release) -> Release:
-    made = probabilities(len(release), len(release.plan.classes))
+    made = probabilities(len(release), len(release.facts.listed))
     return replace(release, soft_labels=made)
 
 
@@ -55,7 +58,8 @@ def table_release() -> Release:
     table = Table((Number("x", 0.0, 10.0), Category("w", ("u", "v"))), Category("y", ("n", "m")))
     cells = [np.linspace(0, 10, 40), np.arange(40) % 2]
     rows = table.coded(cells, np.arange(40) % 2)
-    return release_of(rows, epsilon=8.0, synthesizer="moments", samples=20, source=SeededSource(0))
+    plan = make_plan(Facts.of(rows), config_of("class-gaussian", samples=20)).calibrate(8.0)
+    return synthesize(plan, rows, source=SeededSource(0))
 
 
 # -- there and back --------------------------------------------------------------------------------
@@ -72,18 +76,16 @@ def test_soft_labels_come_back_from_every_file(tmp_path: Path, kind: str) -> Non
     saved = read_release(folder)
     assert saved.soft_labels is not None
     assert saved.soft_labels.dtype == np.float32
-    assert saved.rows.classes == release.plan.classes
+    assert saved.rows.classes == release.facts.listed
     np.testing.assert_array_equal(saved.soft_labels, release.soft_labels)
     np.testing.assert_array_equal(saved.rows.labels, release.labels)
     np.testing.assert_array_equal(saved.rows.features, release.features)
-    columns = [f"{release.label_name}={name}" for name in release.plan.classes]
+    columns = [f"{release.facts.label}={name}" for name in release.facts.listed]
     assert parquet.read_table(folder / "synthetic.parquet").column_names[-3:] == [
-        release.label_name,
+        release.facts.label,
         *columns,
     ]
-    said = saved.manifest["schema"]["soft_labels"]
-    assert said["columns"] == columns
-    assert "post-processing" in said["made_by"]
+    assert saved.manifest.soft_labels == tuple(columns)
     if kind == "images":
         with np.load(folder / "synthetic.npz") as arrays:
             np.testing.assert_array_equal(arrays["soft_labels"], release.soft_labels)
@@ -92,7 +94,7 @@ def test_soft_labels_come_back_from_every_file(tmp_path: Path, kind: str) -> Non
 def test_a_release_without_them_says_nothing_of_them(tmp_path: Path) -> None:
     saved = read_release(some_release().save(tmp_path / "release"))
     assert saved.soft_labels is None
-    assert "soft_labels" not in saved.manifest["schema"]
+    assert saved.manifest.soft_labels is None
 
 
 def test_soft_labels_are_no_features(tmp_path: Path) -> None:
@@ -192,8 +194,8 @@ def test_what_is_no_soft_label_is_not_read_under_a_true_digest(
 @pytest.mark.parametrize(
     ("said", "words"),
     [
-        ({"columns": ["label=a", "label=a.b"]}, "names other soft labels"),
-        ({"columns": "label=a"}, "names other soft labels"),
+        (["label=a", "label=a.b"], "names other soft labels"),
+        (["label=a"], "names other soft labels"),
         ({}, "no readable manifest"),
         ("label=a", "no readable manifest"),
     ],
@@ -201,7 +203,7 @@ def test_what_is_no_soft_label_is_not_read_under_a_true_digest(
 def test_a_manifest_names_one_column_for_each_class(tmp_path: Path, said: Any, words: str) -> None:
     folder = soft(some_release()).save(tmp_path / "release")
     manifest = json.loads((folder / "manifest.json").read_text())
-    manifest["schema"]["soft_labels"] = said
+    manifest["soft_labels"] = said
     (folder / "manifest.json").write_text(json.dumps(manifest))
     with pytest.raises(InputError, match=words):
         read_release(folder)
@@ -228,16 +230,10 @@ def shifted(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     """A release of images whose soft labels are sure of the next class, and rows to test on."""
     folder = tmp_path_factory.mktemp("bars")
     rows = bars(200, 0)
-    release = release_of(
-        rows,
-        epsilon=float("inf"),
-        class_sizes=tuple(rows.class_counts().tolist()),
-        clip=28.0,
-        normalise=PublicMap.of_range(0, 1),
-        mixture=1,
-        samples=16,
-        source=SeededSource(0),
-    )
+    sizes = tuple(rows.class_counts().tolist())
+    facts = Facts.of(rows, class_sizes=sizes, normalise=PublicMap.of_range(0, 1))
+    plan = make_plan(facts, config_of("mixing", mixture=1, samples=16, clip=28.0))
+    release = synthesize(plan.calibrate(float("inf")), rows, source=SeededSource(0))
     sure = np.eye(10, dtype=np.float32)[(release.labels + 1) % 10]
     unseen = bars(80, 1)
     np.savez(folder / "test.npz", X=unseen.features.reshape(-1, 28, 28), y=unseen.labels)

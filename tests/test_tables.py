@@ -88,9 +88,7 @@ def coded(frame: pd.DataFrame) -> LabeledRows:
 
 
 def released(sites: Any, epsilon: float = 8.0, **asked: Any) -> Any:
-    return release_of(
-        sites, "class-gaussian", epsilon=epsilon, source=SeededSource(3), **asked
-    )
+    return release_of(sites, "class-gaussian", epsilon=epsilon, source=SeededSource(3), **asked)
 
 
 # -- what is declared ------------------------------------------------------------------------------

@@ -158,8 +158,10 @@ class World:
         source = SeededSource(seed)
         self.noise_factor = noise_factor  # sites that do not add all of their noise
         self.uploads: dict[int, SiteShare] = {}
+        step = step_of(plan)
+        self.query = step.query
         self.run = Run(
-            step_of(plan),
+            step,
             self.roster,
             identity("coordinator"),
             run,

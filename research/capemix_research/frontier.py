@@ -23,13 +23,16 @@ from typing import Any, Final
 
 import numpy as np
 
-from capemix.api import release_of
+from capemix.api import synthesize
 from capemix.data.rows import LabeledRows
 from capemix.data.soft_labels import SoftLabels
 from capemix.errors import InputError
 from capemix.evaluate import Classifier, Progress, train_and_test
-from capemix.sums.rows import Preparation
+from capemix.evaluate.score import NOT_CLIPPED
+from capemix.plan import Plan
 from capemix.randomness.source import SeededSource
+from capemix.sums.rows import Preparation
+from capemix.sums.steps import Normalise
 
 _COLUMNS: Final = ("settings", "rows", "epsilon", "seed", "utility", "seconds")
 _DIGITS: Final = 4
@@ -202,16 +205,30 @@ class Trials:
 class Task:
     """Public rows, and how releases of them are made and judged.
 
-    ``asked`` goes to `capemix.api.release_of`, and ``preparation`` is the same as there; test rows
-    and the real rows of the comparison go through it.
+    ``plan`` is not calibrated yet, and declares the columns' range.
     """
 
     sites: Sequence[LabeledRows]
     real: LabeledRows
     test: LabeledRows
-    preparation: Preparation
     classifier: Classifier
-    asked: Mapping[str, Any]
+    plan: Plan
+
+    def __post_init__(self) -> None:
+        if self.plan.facts.normalise is None:
+            raise InputError(
+                "public_range",
+                "must be declared: all releases of a search are judged in the same units",
+                fix="give LO,HI, or 'none' for rows as they stand",
+            )
+
+    @property
+    def preparation(self) -> Preparation:
+        """What test rows and the real rows of the comparison go through: the same as those behind a
+        release, as far as whole rows go."""
+        clip, how = self.plan.row_clip, self.plan.facts.normalise
+        assert isinstance(how, Normalise)  # as it was made
+        return Preparation(how, NOT_CLIPPED if clip is None else clip)
 
     def find(
         self,
@@ -261,9 +278,8 @@ class Task:
 
     def utility(self, epsilon: float, seed: int, progress: Progress | None = None) -> float:
         """Accuracy on test rows after training on one release."""
-        release = release_of(
-            list(self.sites), epsilon=epsilon, source=SeededSource(seed), **dict(self.asked)
-        )
+        plan = self.plan.calibrate(epsilon)
+        release = synthesize(plan, self.sites, source=SeededSource(seed))
         rows = replace(
             self.real, features=release.features.astype(np.float64), labels=release.labels
         )

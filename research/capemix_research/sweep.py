@@ -14,18 +14,19 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
+from capemix import documents
+from capemix.api import config_of
 from capemix.errors import InputError
-from capemix.evaluate.score import NOT_CLIPPED
-from capemix.sums.rows import Preparation
+from capemix.methods import Method
+from capemix.methods.mixing import Mixing
 from capemix_research.frontier import Point, Task, Trials
 
-RECIPES: Final = ("mixing", "redraw", "moments", "moments+teacher")
-"""Mixtures as they are; rows drawn anew from tuned mixtures; a Gaussian for each class."""
+RECIPES: Final = ("mixing", "redraw", "class-gaussian", "image-clusters", "soft-labels")
+"""Mixtures as they are; rows drawn anew from tuned mixtures; a Gaussian for each class; several for
+each class of images, and these with soft labels."""
 
 PEERS: Final = Path(__file__).parent / "experiments" / "golden" / "peers.csv"
 """What others have published: a line an accuracy, with its reference."""
-
-_WHO: Final = ("scheme", "form", "colluding", "dropouts", "masks", "peers", "relation", "delta")
 
 
 @dataclass(frozen=True)
@@ -46,24 +47,21 @@ class Curve:
     points: tuple[Point, ...]
 
 
-def asked_by(recipe: str, asked: Mapping[str, Any], rows: int) -> dict[str, Any]:
-    """What a recipe asks of `capemix.api.release_of`, where mixing asks ``asked``; ``rows`` are
-    drawn by those that draw. ``upright`` is for those that look at images."""
-    if recipe not in RECIPES:
-        raise InputError(
-            "--recipes", "has one that is unknown", value=recipe, fix=f"use {', '.join(RECIPES)}"
-        )
-    plain = {name: value for name, value in asked.items() if name != "upright"}
+def method_of(recipe: str, mixing: Mixing, rows: int, *, deskew: bool = False) -> Method:
+    """The method of a recipe, where ``mixing`` is how rows are mixed and ``rows`` are drawn by
+    those that draw. ``deskew`` is for those that look at images."""
     if recipe == "mixing":
-        return plain
+        return mixing
     if recipe == "redraw":
-        return {**plain, "redraw": rows, "tune": True}
-    kept = ("normalise", "class_sizes", "upright", *_WHO)
-    return {
-        **{name: value for name, value in asked.items() if name in kept},
-        "synthesizer": recipe,
-        "samples": rows,
-    }
+        return replace(mixing, redraw=rows, tune=True)
+    if recipe == "class-gaussian":
+        return config_of("class-gaussian", samples=rows)
+    if recipe in ("image-clusters", "soft-labels"):
+        soft = recipe == "soft-labels"
+        return config_of("image-clusters", samples=rows, soft_labels=soft, deskew=deskew)
+    raise InputError(
+        "recipes", "has one that is unknown", value=recipe, fix=f"use {', '.join(RECIPES)}"
+    )
 
 
 def sweep(
@@ -71,19 +69,19 @@ def sweep(
     settings: Mapping[str, Any],
     path: Path,
     *,
-    recipes: Sequence[str],
+    methods: Mapping[str, Method],
     epsilons: Sequence[float],
     seeds: Sequence[int],
-    rows: int,
     progress: Callable[[float, float], None] | None = None,
 ) -> tuple[float, tuple[Curve, ...]]:
-    """The real rows' accuracy, and every recipe's curve. Trials that the file has are not repeated.
-    ``progress`` is told how many trials are done, and of how many."""
+    """The real rows' accuracy, and the curve of each of the ``methods``, by the recipe's name. Trials
+    that the file has are not repeated. ``progress`` is told how many trials are done, and of how
+    many."""
     if not epsilons or not all(0.0 < epsilon < float("inf") for epsilon in epsilons):
         raise InputError(
-            "--epsilons", "must be above 0", value=list(epsilons), fix="write them as 1,10"
+            "epsilons", "must be above 0", value=list(epsilons), fix="write them as 1,10"
         )
-    most = 1 + len(recipes) * len(epsilons) * len(seeds)
+    most = 1 + len(methods) * len(epsilons) * len(seeds)
     done = 0
 
     def counted(utility: float) -> float:
@@ -95,13 +93,9 @@ def sweep(
 
     real = counted(Trials(path, settings).real(seeds[0], partial(task.real_utility, seeds[0])))
     curves = []
-    for recipe in recipes:
-        own = replace(task, asked=asked_by(recipe, task.asked, rows))
-        if recipe in ("moments", "moments+teacher"):
-            # Their rows are not clipped, nor are those that they are tested on.
-            how = Preparation(task.preparation.normalise, NOT_CLIPPED)
-            own = replace(own, preparation=how)
-        trials = Trials(path, {**settings, "recipe": recipe, "rows": rows})
+    for recipe, method in methods.items():
+        own = replace(task, plan=replace(task.plan, method=method))
+        trials = Trials(path, {**settings, "recipe": recipe, "method": documents.as_json(method)})
         points = [
             Point(
                 epsilon,

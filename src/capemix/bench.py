@@ -13,11 +13,13 @@ from typing import Any, Final
 
 import numpy as np
 
-from capemix.plan import make_plan
+from capemix.methods.mixing.planning import mixture_sum, plan_mixtures
 from capemix.randomness.simulation import simulation_generator
 from capemix.randomness.source import SystemSource
+from capemix.sums.aggregate import Aggregate
 from capemix.sums.reference import mixtures_by_loop
-from capemix.sums.share import Coordinator, SourceDraws, prepare_to_mix, site_share
+from capemix.sums.share import SourceDraws, prepare_site, site_share
+from capemix.sums.statistic import PreparedRows
 from capemix.sums.steps import PublicMap
 
 WIDTH: Final = 784
@@ -55,18 +57,20 @@ def bench(
     generator = simulation_generator(0)
     features = generator.integers(0, 256, (records, WIDTH), dtype=np.uint8)
     labels = np.repeat(np.arange(CLASSES, dtype=np.int64), records // CLASSES)
-    plan = make_plan(
+    plan = plan_mixtures(
         width=WIDTH,
         class_sizes=(records // CLASSES,) * CLASSES,
         samples=samples,
         mixture=mixture,
         normalise=PublicMap.of_range(0, 255),
     ).calibrate(10.0)
-    rows = prepare_to_mix(plan, features, labels)
-    by_class = [
-        part.astype(np.float32) / np.float32(plan.query.lattice_scale) for part in rows.by_class
-    ]
-    noise = plan.noise or 0.0
+    query = mixture_sum(plan)
+    rows = prepare_site(query, features, labels)
+    if not isinstance(rows, PreparedRows):
+        raise ValueError("a mixture is a sum of rows that are drawn")
+    unit = np.float32(query.lattice_scale)
+    by_class = [part.astype(np.float32) / unit for part in rows.by_group]
+    noise = query.deviation
     draws = [max(1, samples // CLASSES // loop_part)] * CLASSES
 
     def loop() -> None:
@@ -78,10 +82,10 @@ def bench(
     runs = iter(range(1_000_000))
 
     def fast() -> None:
-        draws = SourceDraws(plan, source.child("run", next(runs)))
-        coordinator = Coordinator(plan)
-        coordinator.add(site_share(plan, 0, rows, draws, threads=threads, out=released))
-        coordinator.release_sums(divisor=plan.mixing.divisor, threads=threads)
+        draws = SourceDraws(query, source.child("run", next(runs)))
+        total = Aggregate(query)
+        total.add(site_share(query, 0, rows, draws, threads=threads, out=released))
+        total.release_sums(threads=threads)
 
     scale = samples / sum(draws)
     fast()  # compile, build the noise table, touch the memory

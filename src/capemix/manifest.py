@@ -5,16 +5,21 @@ from __future__ import annotations
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any, Final, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 from capemix import documents
 from capemix.data.schema import Table
 from capemix.errors import InputError
 from capemix.facts import Facts
-from capemix.program_cost import BudgetLine
 from capemix.private import public_text
+from capemix.program_cost import BudgetLine
 from capemix.queries import Participation, QueryShape
 from capemix.sums.steps import Normalise, Step
+
+if TYPE_CHECKING:  # a private value is refused by its type; documents know of no such recursion
+    from capemix.private import Json
+else:
+    Json = Any
 
 FORMAT: Final = "capemix-release/2"
 FORMATS: Final = (FORMAT, "capemix-release/1")
@@ -31,8 +36,8 @@ class Manifest:
     the synthetic ones. ``soft_labels`` names the columns that say how likely each class is.
     """
 
-    guarantee: dict[str, Any]
-    plan: dict[str, Any]
+    guarantee: dict[str, Json]
+    plan: dict[str, Json]
     facts: Facts
     outline: tuple[QueryShape, ...]
     steps: tuple[Step, ...]

@@ -123,7 +123,10 @@ class Plan:
             measured.check(self.facts, self.measured, self.opening)
         if self.chosen is not None and self.method.choices(self) == (None,):
             raise InputError(
-                "chosen", "has no meaning for the method", value=self.method.kind, fix="leave it out"
+                "chosen",
+                "has no meaning for the method",
+                value=self.method.kind,
+                fix="leave it out",
             )
 
     # -- the program ---------------------------------------------------------------------------

@@ -9,10 +9,12 @@ from dataclasses import replace
 from typing import Any, Final
 
 from capemix.audit.configurations import small_plan
+from capemix.audit.drawn import Setting
 from capemix.audit.many import Task
 from capemix.audit.measure import Measured
-from capemix.audit.settings import Lost, Setting, View
-from capemix.plan import Plan, make_plan
+from capemix.audit.settings import Lost, View
+from capemix.methods.mixing.planning import plan_mixtures
+from capemix.plan import Plan
 from capemix.sums.steps import SiteZScore
 from capemix_research.audit.power import Pair, would_catch
 
@@ -30,7 +32,7 @@ SITES: Final = 10
 
 def paper_settings() -> list[Setting]:
     """The settings of docs/theory/errata.md: N = T = 60000, K = 10, c = 1, claimed epsilon 10."""
-    central = make_plan(**_MNIST, mixture=4).calibrate(_CLAIMED)
+    central = plan_mixtures(**_MNIST, mixture=4).calibrate(_CLAIMED)
     found = [
         Setting("central, Theorem 1's noise", central, reference=False),
         Setting(
@@ -68,7 +70,7 @@ def paper_settings() -> list[Setting]:
 
 def algorithm_1(mixture: int, **asked: Any) -> Plan:
     """Algorithm 1 with the appendix's tau_g, which is the noise of Theorem 1."""
-    return make_plan(
+    return plan_mixtures(
         **_MNIST,
         mixture=mixture,
         scheme="cape",

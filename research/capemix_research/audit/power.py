@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from capemix.accounting.sampled import epsilon_pld
 from capemix.audit import bounds
-from capemix.audit.settings import Setting
+from capemix.audit.drawn import Setting
 from capemix.audit.views import Observer
 from capemix.queries import Participation, Relation
 from capemix.randomness.simulation import simulation_generator

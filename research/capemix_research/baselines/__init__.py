@@ -1,5 +1,6 @@
 """What the method is compared with. Central and conventional DP-CDA and DP-Mix are plans of
-`capemix.plan` (docs/method.md); here is what releases every record by itself, and all their noises.
+`capemix.methods.mixing` (docs/theory/method.md); here is what releases every record by itself, and
+the noise of all of them.
 """
 
 from __future__ import annotations

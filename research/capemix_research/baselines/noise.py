@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
-from capemix.plan import make_plan
-from capemix.synthesizers.mixing import spread
-from capemix_research.baselines.plan import RecordMethod, make_record_plan
+from capemix.methods.mixing import spread
+from capemix.methods.mixing.planning import mixture_sum, plan_mixtures
+from capemix_research.baselines.plan import RecordMethod, make_record_plan, unnamed_facts
 
 
 class Baseline(StrEnum):
@@ -49,22 +49,17 @@ def noise_of(
 
     For mixtures: ``samples`` = T of ``mixture`` = l of ``records`` = N records in balanced
     ``classes``, by the paper's accountant (Theorem 1; p = lK/N, and l/N for DP-Mix) or the sound
-    one; ``asked`` goes to `make_plan` (conventional: ``sites``, ``site_noise``), and ``row`` is the
+    one; ``asked`` goes to `plan_mixtures` (conventional: ``sites``, ``site_noise``), and ``row`` is the
     deviation after averaging. The others do not depend on N, T and l; there ``asked`` may hold
     ``projection`` and ``label_share``, and the accountant is the analytic Gaussian mechanism.
     """
     kind = Baseline(baseline)
     if kind in (Baseline.RANDOM_PROJECTION, Baseline.LOCAL_PERTURBATION):
         plan = make_record_plan(
-            kind.value,
-            width=width,
-            classes=tuple(range(classes)),
-            clip=clip,
-            delta=delta,
-            **asked,
+            kind.value, unnamed_facts(width, classes), clip=clip, delta=delta, **asked
         ).calibrate(epsilon)
         return Noise(plan.noise or 0.0, None, plan.label_kept)
-    mixed = make_plan(
+    mixed = plan_mixtures(
         width=width,
         class_sizes=spread(records, classes),
         samples=samples,
@@ -76,5 +71,6 @@ def noise_of(
         accountant=accountant,
         **asked,
     ).calibrate(epsilon)
-    noise = mixed.noise or 0.0
-    return Noise(noise, noise if mixed.mixing.label_noise else None, 1.0)
+    query = mixture_sum(mixed)
+    noised = query.width > width  # one-hot labels beside the row
+    return Noise(query.deviation, query.deviation if noised else None, 1.0)

@@ -18,23 +18,18 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 from enum import StrEnum
-from typing import Any
 
 from capemix.accounting import mint
 from capemix.accounting.cost import Cost, record_cost
 from capemix.accounting.gaussian import kept_probability
-from capemix.data.cells import are_distinct
-from capemix.errors import EpsilonError, InputError
+from capemix.errors import EpsilonError, InputError, member
+from capemix.facts import Facts
 from capemix.guarantee import Guarantee
-from capemix.plan.plan import (
-    BudgetLine,
-    NoiseLaw,
-    lattice_norm_bound,
-    steps_as_json,
-)
+from capemix.plan import BudgetLine
+from capemix.queries import QueryShape, Relation
+from capemix.sums.query import lattice_norm_bound
 from capemix.sums.rows import LATTICE_STEP, Preparation
-from capemix.sums.steps import Coverage, PublicMap, Step, normalise_as_json
-from capemix.queries import Relation
+from capemix.sums.steps import Coverage, PublicMap, Step
 
 
 class RecordMethod(StrEnum):
@@ -42,15 +37,6 @@ class RecordMethod(StrEnum):
 
     RANDOM_PROJECTION = "random-projection"  # DPPro: Xu, Ren, Zhang, Qin, Ren 2017
     LOCAL_PERTURBATION = "local-perturbation"  # Agrawal, Srikant 2000
-
-    @classmethod
-    def named(cls, name: str) -> RecordMethod:
-        try:
-            return cls(name)
-        except ValueError:
-            raise InputError(
-                "--method", "is unknown", value=name, fix=f"use one of {', '.join(cls)}"
-            ) from None
 
 
 @dataclass(frozen=True)
@@ -71,13 +57,13 @@ class RecordPlan:
 
     A record that is replaced moves its row by at most 2c. The label goes through randomised
     response, which takes ``label_share`` of epsilon; the row takes the rest, and all of delta.
+    ``facts`` must declare the classes and a public map.
     """
 
-    width: int
-    classes: tuple[str | int, ...]
+    method: RecordMethod
+    facts: Facts
     clip: float
     delta: float
-    normalise: PublicMap
     projection: Projection | None = None
     label_share: float = 0.5
     noise: float | None = None
@@ -85,11 +71,11 @@ class RecordPlan:
     def __post_init__(self) -> None:
         if not (math.isfinite(self.clip) and self.clip > 0):
             raise InputError(
-                "--clip", "must be a positive number", value=self.clip, fix="give the norm bound"
+                "clip", "must be a positive number", value=self.clip, fix="give the norm bound"
             )
         if not 0.0 < self.delta < 1.0:
             raise InputError(
-                "--delta", "must be between 0 and 1", value=self.delta, fix="try 1e-5 or 1/records"
+                "delta", "must be between 0 and 1", value=self.delta, fix="try 1e-5 or 1/records"
             )
         if not 0.0 <= self.label_share < 1.0:
             raise InputError(
@@ -98,33 +84,58 @@ class RecordPlan:
                 value=self.label_share,
                 fix="give the part of epsilon that labels take",
             )
-        if not self.classes or not are_distinct(self.classes):
+        if self.facts.classes is None or not isinstance(self.facts.normalise, PublicMap):
             raise InputError(
-                "classes", "must be at least one, and distinct", fix="give each class once"
+                "facts",
+                "must declare the classes and a public map where every record is released by"
+                " itself",
+                fix="list the classes, and give a public_range",
             )
-        if not isinstance(self.normalise, PublicMap):
+        if (self.projection is None) is (self.method is RecordMethod.RANDOM_PROJECTION):
             raise InputError(
-                "normalise",
-                "must be a public map where every record is released by itself",
-                fix="declare a --public-range",
+                "projection",
+                f"does not fit {self.method}",
+                value=self.projection,
+                fix="give it with random-projection alone",
             )
         if self.projection is not None and not 1 <= self.projection.dimensions <= self.width:
             raise InputError(
-                "--projection",
+                "projection",
                 f"must be from 1 to the {self.width} features",
                 value=self.projection.dimensions,
                 fix="give the number of directions",
             )
         if self.noise is not None and not (math.isfinite(self.noise) and self.noise >= 0):
-            raise InputError("--noise", "must be 0 or more", value=self.noise, fix="give it again")
+            raise InputError("noise", "must be 0 or more", value=self.noise, fix="give it again")
 
-    # -- the path: preparation, noise on the row, randomised response on the label -------------
+    # -- what is public ------------------------------------------------------------------------
 
     @property
-    def method(self) -> RecordMethod:
-        if self.projection is not None:
-            return RecordMethod.RANDOM_PROJECTION
-        return RecordMethod.LOCAL_PERTURBATION
+    def known(self) -> Facts:
+        return self.facts
+
+    @property
+    def width(self) -> int:
+        return self.facts.width
+
+    @property
+    def classes(self) -> tuple[str | int, ...]:
+        return self.facts.listed
+
+    @property
+    def normalise(self) -> PublicMap:
+        return self.facts.normalise  # type: ignore[return-value]  # checked when it was made
+
+    @property
+    def outline(self) -> tuple[QueryShape, ...]:
+        """No sum is asked for."""
+        return ()
+
+    @property
+    def row_clip(self) -> float:
+        return self.clip
+
+    # -- the path: preparation, noise on the row, randomised response on the label -------------
 
     @property
     def preparation(self) -> Preparation:
@@ -234,7 +245,7 @@ class RecordPlan:
         """The plan with the least noise whose guarantee is at most ``epsilon``."""
         if math.isnan(epsilon) or epsilon <= 0:
             raise InputError(
-                "--epsilon", "must be above 0", value=epsilon, fix="give a budget, or inf for none"
+                "epsilon", "must be above 0", value=epsilon, fix="give a budget, or inf for none"
             )
         most = mint.most_recordwise(self.columns, self.delta)
         if most < epsilon < math.inf:
@@ -242,60 +253,43 @@ class RecordPlan:
         for_row = epsilon * (1.0 - self._paid_label_share)
         return self.with_noise(mint.row_noise(for_row, self.sensitivity, self.delta))
 
-    def as_json(self) -> dict[str, Any]:
-        """Everything that was asked, for the manifest: declared values only."""
-        projection = self.projection
-        label_epsilon = self.label_epsilon
-        return {
-            "synthesizer": str(self.method),
-            "classes": list(self.classes),
-            "width": self.width,
-            "clip": self.clip,
-            "projection": None
-            if projection is None
-            else {"dimensions": projection.dimensions, "seed": projection.seed},
-            "normalise": normalise_as_json(self.normalise),
-            "label_share": self.label_share,
-            "label_epsilon": label_epsilon if math.isfinite(label_epsilon) else None,
-            "label_kept": self.label_kept,
-            "law": str(NoiseLaw.ROUNDED),
-            "relation": str(Relation.REPLACE_ONE),
-            "delta": self.delta,
-            "noise": self.noise,
-            "lattice_norm_bound": self.lattice_norm_bound,
-            "steps": steps_as_json(self.steps),
-        }
-
 
 def make_record_plan(
     method: RecordMethod | str,
+    facts: Facts,
     *,
-    width: int,
-    classes: tuple[str | int, ...],
     clip: float = 1.0,
     delta: float = 1e-5,
-    normalise: PublicMap | None = None,
     projection: int | None = None,
     label_share: float = 0.5,
 ) -> RecordPlan:
     """A plan by name. A random projection has a quarter as many directions as there are features,
     unless ``projection`` says otherwise."""
-    kind = RecordMethod.named(method)
+    kind = member(RecordMethod, method, "method")
     projected = kind is RecordMethod.RANDOM_PROJECTION
     if projection is not None and not projected:
         raise InputError(
-            "--projection",
+            "projection",
             f"has no meaning for {kind}",
             value=projection,
-            fix="leave it out, or use --method random-projection",
+            fix="leave it out, or use random-projection",
         )
-    directions = max(1, width // 4) if projection is None else projection
+    directions = max(1, facts.width // 4) if projection is None else projection
     return RecordPlan(
-        width=width,
-        classes=classes,
+        method=kind,
+        facts=facts,
         clip=clip,
         delta=delta,
-        normalise=PublicMap() if normalise is None else normalise,
         projection=Projection(directions) if projected else None,
         label_share=label_share,
+    )
+
+
+def unnamed_facts(width: int, classes: int, normalise: PublicMap | None = None) -> Facts:
+    """Of rows of ``width`` columns and of ``classes`` that have no names."""
+    return Facts(
+        features=tuple(f"column {place}" for place in range(1, width + 1)),
+        label="label",
+        classes=tuple(range(classes)),
+        normalise=PublicMap() if normalise is None else normalise,
     )

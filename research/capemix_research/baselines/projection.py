@@ -7,9 +7,9 @@ import math
 import numpy as np
 import numpy.typing as npt
 
-from capemix.statistics.projection import BITS, MOST_EXACT, row_by_row
 from capemix.randomness.gaussian import add_gaussian
 from capemix.randomness.source import SeededSource
+from capemix.statistics.projection import BITS, MOST_EXACT, row_by_row
 from capemix_research.baselines.plan import Projection
 
 Real = npt.NDArray[np.float64]

@@ -15,13 +15,17 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from capemix.api import LedgerPlace, budget_of, check_countable
+from capemix.api import LedgerPlace, lineage_of
 from capemix.data.rows import LabeledRows, UnlistedRows, read_from_rows_of
-from capemix.errors import InputError
-from capemix.sums.rows import clip_rows, denormalise_rows, truncate_rows
-from capemix.randomness.source import SeededSource, Source, SystemSource
+from capemix.engines.local import checked_source
+from capemix.errors import InputError, member
+from capemix.facts import Facts
+from capemix.randomness.source import SeededSource, Source
 from capemix.randomness.tables import response_shift, rounded_gaussian
 from capemix.release import Release
+from capemix.run import check_countable
+from capemix.sums.rows import clip_rows, denormalise_rows, truncate_rows
+from capemix.sums.steps import PublicMap
 from capemix_research.baselines.plan import RecordMethod, RecordPlan, make_record_plan
 from capemix_research.baselines.projection import back, project, public_matrix
 
@@ -35,18 +39,19 @@ def baseline_of(
     rows: LabeledRows | UnlistedRows | Sequence[LabeledRows],
     *,
     epsilon: float,
+    normalise: PublicMap | None = None,
     source: Source | None = None,
     progress: Callable[[int], None] | None = None,
     ledger: LedgerPlace = None,
     lineage: str | None = None,
     **asked: Any,
 ) -> Release:
-    """Plan, calibrate and release one curator's rows, or those of several sites. ``asked`` goes to
-    `make_record_plan`; ``ledger`` and ``lineage`` are as for `release_records`."""
-    kind = RecordMethod.named(method)
+    """Plan, calibrate and release one curator's rows, or those of several sites, mapped by ``normalise``
+    (as they stand by default). ``asked`` goes to `make_record_plan`; ``ledger`` and ``lineage`` are as for `release_records`."""
+    kind = member(RecordMethod, method, "method")
     if isinstance(rows, UnlistedRows):
         raise InputError(
-            "--classes",
+            "classes",
             f"must be declared for {kind}, which releases every record's own",
             fix="list them: a,b,c",
         )
@@ -56,9 +61,10 @@ def baseline_of(
         raise InputError(
             "rows",
             f"must have no schema for {kind}, which restores no categories",
-            fix="use capemix synth --synthesizer moments",
+            fix="use capemix synth",
         )
-    plan = make_record_plan(kind, width=first.width, classes=first.classes, **asked)
+    facts = Facts.of(first, normalise=PublicMap() if normalise is None else normalise)
+    plan = make_record_plan(kind, facts, **asked)
     return release_records(
         plan.calibrate(epsilon),
         sites,
@@ -84,11 +90,10 @@ def release_records(
     is drawn; ``ledger`` is a ledger or its file, the user's own by default. Without, nothing is
     counted.
     """
-    budget = budget_of(ledger, lineage, source)
-    check_countable(budget, read_from_rows_of(sites))
-    source = SystemSource() if source is None else source
-    if type(source) not in (SystemSource, SeededSource):
-        raise TypeError("noise comes from a SystemSource, or a SeededSource in tests")
+    source = checked_source(source)
+    budget, seeded = lineage_of(ledger, lineage), isinstance(source, SeededSource)
+    if budget is not None:
+        check_countable(budget, read_from_rows_of(sites), seeded=seeded)
     for rows in sites:
         if rows.width != plan.width or rows.classes != plan.classes:
             raise InputError(
@@ -105,23 +110,19 @@ def release_records(
         given, answers = every_record(plan, rows)
         features.append(noised_rows(plan, given, own.child("rows"), progress))
         labels.append(answered_labels(plan, answers, own))
-    first = sites[0]
     order = random_order(sum(map(len, labels)), source)
     released = np.concatenate(features)[order]
     denormalise_rows(released, replace(plan.normalise, low=None, high=None))
-    image = first.image_shape
+    image = plan.facts.image_shape
     return Release(
         features=released.astype(np.float32 if image else np.float64, copy=False),
         labels=np.concatenate(labels)[order],
         plan=plan,
         guarantee=plan.guarantee(
-            seeded=isinstance(source, SeededSource),
+            seeded=seeded,
             sites=len(sites),
             read_from_rows=read_from_rows_of(sites),
         ),
-        feature_names=first.feature_names,
-        label_name=first.label_name,
-        image_shape=image,
     )
 
 

@@ -75,29 +75,27 @@ def _random_rows(count: int, width: int) -> LabeledRows:
 
 
 def _plan(rows: LabeledRows, sites: int, samples: int, dropouts: int) -> Plan:
+    from capemix.api import config_of
+    from capemix.facts import Facts
     from capemix.plan import make_plan
     from capemix.sums.steps import PublicMap
 
-    return make_plan(
-        width=rows.width,
-        classes=rows.classes,
-        class_sizes=(len(rows) // _CLASSES,) * _CLASSES,
-        samples=samples,
-        mixture=16,
-        clip=0.5 * rows.width**0.5,
-        normalise=PublicMap.of_range(0.0, 255.0),
-        scheme="cape",
-        sites=sites,
-        dropouts=dropouts,
-    ).calibrate(10.0)
+    sizes = (len(rows) // _CLASSES,) * _CLASSES
+    facts = Facts.of(rows, class_sizes=sizes, normalise=PublicMap.of_range(0.0, 255.0))
+    method = config_of("mixing", samples=samples, mixture=16)
+    plan = make_plan(facts, method, scheme="cape", sites=sites, dropouts=dropouts)
+    return plan.calibrate(10.0)
 
 
 def _in_process(plan: Plan, parts: list[LabeledRows]) -> dict[str, Any]:
     from capemix.engines.flower.processes import peak_memory
-    from capemix.engines.in_process import run_in_process
+    from capemix.engines.in_process import InProcessEngine
+    from capemix.run import run
 
     started = time.monotonic()
-    _, stages = run_in_process(plan, parts)
+    engine = InProcessEngine(parts)
+    run(plan, engine, reference=False)
+    stages = engine.stages
     return {
         "seconds": {stage.name: round(stage.seconds, 3) for stage in stages},
         "seconds_in_all": round(time.monotonic() - started, 3),

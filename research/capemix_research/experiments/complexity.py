@@ -16,14 +16,16 @@ from typing import Any, Final
 
 import numpy as np
 
-from capemix.sums.blocks import Block, blocks
-from capemix.sums.select import Selected
-from capemix.sums.share import Coordinator, SourceDraws, masks_of, prepare_site, site_share
-from capemix.plan import Plan, make_plan
-from capemix.sums.steps import PublicMap
+from capemix.methods.mixing.planning import mixture_sum, plan_mixtures
 from capemix.queries import Participation
 from capemix.randomness.simulation import simulation_generator
 from capemix.randomness.source import SystemSource
+from capemix.sums.aggregate import Aggregate
+from capemix.sums.blocks import Block, blocks
+from capemix.sums.query import SumQuery
+from capemix.sums.select import Selected
+from capemix.sums.share import SourceDraws, masks_of, prepare_site, site_share
+from capemix.sums.steps import PublicMap
 from capemix.zerosum.graph import PeerGraph
 from capemix.zerosum.masks import SiteKeys, add_masks, deal_keys
 
@@ -70,8 +72,8 @@ class Cost:
 class _Counted(SourceDraws):
     """A site's draws that count what they cause."""
 
-    def __init__(self, plan: Plan, source: SystemSource) -> None:
-        super().__init__(plan, source)
+    def __init__(self, query: SumQuery, source: SystemSource) -> None:
+        super().__init__(query, source)
         self.selected = self.noised = 0
 
     def select(
@@ -94,7 +96,7 @@ def measured(repeats: int = 5, sweeps: dict[str, tuple[int, ...]] = SWEEPS) -> I
 
 def cost_of(size: Size, varied: str = "", repeats: int = 5) -> Cost:
     """Every site mixes l rows of its own on average, noises and masks them; all are added up."""
-    plan = make_plan(
+    plan = plan_mixtures(
         width=size.width,
         class_sizes=(_RECORDS // _CLASSES,) * _CLASSES,
         samples=size.samples,
@@ -102,28 +104,30 @@ def cost_of(size: Size, varied: str = "", repeats: int = 5) -> Cost:
         scheme="cape",
         sites=size.sites,
         normalise=PublicMap.of_range(0, 255),
-    ).with_noise(_NOISE)
+        noise=_NOISE,
+    )
+    query = mixture_sum(plan)
     generator = simulation_generator(0)
     own = _RECORDS // size.sites
     features = generator.integers(0, 256, (own, size.width), dtype=np.uint8)
     labels = np.arange(own, dtype=np.int64) % _CLASSES
-    rows = prepare_site(plan, features, labels)  # every site holds the same: it costs the same
+    rows = prepare_site(query, features, labels)  # every site holds the same: it costs the same
     keys = deal_keys(PeerGraph.complete(size.sites), SystemSource())
     counted: list[_Counted] = []
 
     def mix() -> None:
         counted.clear()
-        coordinator = Coordinator(plan)
+        total = Aggregate(query)
         for site in range(size.sites):
-            counted.append(_Counted(plan, SystemSource().child("site", site)))
-            coordinator.add(site_share(plan, site, rows, counted[-1], threads=1))
-        coordinator.release_sums(divisor=plan.mixing.divisor, threads=1)
+            counted.append(_Counted(query, SystemSource().child("site", site)))
+            total.add(site_share(query, site, rows, counted[-1], threads=1))
+        total.release_sums(threads=1)
 
-    words = np.zeros(plan.query.shape, dtype=np.uint32)
+    words = np.zeros(query.shape, dtype=np.uint32)
 
     def mask() -> None:
         for site in keys:
-            _mask(plan, site, words)
+            _mask(query, site, words)
 
     mix()  # compile, and build the tables of the noise
     timed = [(_seconds(mix), _seconds(mask)) for _ in range(repeats)]
@@ -139,9 +143,9 @@ def cost_of(size: Size, varied: str = "", repeats: int = 5) -> Cost:
     )
 
 
-def _mask(plan: Plan, keys: SiteKeys, words: np.ndarray[Any, Any]) -> None:
-    for block in blocks(plan.query):
-        add_masks(words[block.start : block.stop], keys, masks_of(plan), block.label)
+def _mask(query: SumQuery, keys: SiteKeys, words: np.ndarray[Any, Any]) -> None:
+    for block in blocks(query):
+        add_masks(words[block.start : block.stop], keys, masks_of(query), block.label)
 
 
 def _seconds(work: Callable[[], None]) -> float:

@@ -1,4 +1,4 @@
-"""Accuracy of models trained on images from moments.
+"""Accuracy of models trained on images from clusters.
 
     python -m capemix_research.experiments.images main --results docs/research/images.csv
 
@@ -124,11 +124,13 @@ KINDS: Final = {"main": main_cells, "sites": site_cells, "ablation": ablation_ce
 def released(cell: Cell, folder: str, most: int = ROWS) -> tuple[str, int, int, int, float]:
     """Make a release of a cell, of ``most`` records at most, and leave its rows in ``folder``: runs
     in a process of its own."""
-    from capemix.api import release_of
+    from capemix.api import config_of, synthesize
     from capemix.data import load_dataset, partition
     from capemix.data.registry import dataset_info
-    from capemix.sums.steps import PublicMap
+    from capemix.facts import Facts
+    from capemix.plan import Plan, make_plan
     from capemix.randomness.source import SeededSource
+    from capemix.sums.steps import PublicMap
 
     train, _ = load_dataset(cell.dataset)
     if cell.tested_on == "validation":
@@ -146,30 +148,34 @@ def released(cell: Cell, folder: str, most: int = ROWS) -> tuple[str, int, int, 
     with ExitStack() as stack:
         for target, name, value in _without(cell.off):
             stack.enter_context(patch.object(target, name, value))
-        found = release_of(
-            sites[0] if cell.sites == 1 else sites,
-            epsilon=cell.epsilon,
-            synthesizer="moments" if cell.off == "teacher" else "moments+teacher",
-            normalise=PublicMap.of_range(*info.value_range),
-            upright=info.handwriting and cell.off != "upright",
+        plan = make_plan(
+            Facts.of(train, normalise=PublicMap.of_range(*info.value_range)),
+            config_of(
+                "image-clusters",
+                soft_labels=cell.off != "teacher",
+                deskew=info.handwriting and cell.off != "upright",
+            ),
             scheme="central" if cell.sites == 1 else "cape",
-            source=source,
+            sites=cell.sites,
         )
+        found = synthesize(plan.calibrate(cell.epsilon), sites, source=source)
     seconds = time.monotonic() - started
     path = Path(folder) / f"{abs(hash(astuple(cell)))}"
     np.save(f"{path}-rows.npy", found.features)
     np.save(f"{path}-labels.npy", found.labels)
     if found.soft_labels is not None:
         np.save(f"{path}-soft.npy", found.soft_labels)
-    plan: Any = found.plan
-    return str(path), len(found.features), plan.rank, plan.clusters, seconds
+    made = found.plan
+    assert isinstance(made, Plan)
+    assert made.chosen is not None
+    return str(path), len(found.features), made.chosen["rank"], made.chosen["clusters"], seconds
 
 
 def _without(off: str) -> Iterator[tuple[Any, str, Any]]:
     """What is replaced to leave an ingredient out."""
-    from capemix.plan import moments as plan
+    from capemix.methods import image_clusters
+    from capemix.methods.image_clusters import clusters
     from capemix.statistics.head import Head
-    from capemix.synthesizers import images
 
     def unsmoothed(head: Head, about: Any) -> Any:
         blank, full = head.frame.shades
@@ -182,21 +188,21 @@ def _without(off: str) -> Iterator[tuple[Any, str, Any]]:
     if off == "smooth teacher":
         yield Head, "smoothed", unsmoothed
     if off == "clusters":
-        yield plan, "MOST_CLUSTERS", 1
+        yield image_clusters, "MOST_CLUSTERS", 1
     if off == "texture":
-        yield images, "STRENGTH", (0.0, 0.0)
+        yield clusters, "STRENGTH", (0.0, 0.0)
     if off == "shape of texture":
-        cleaned = images.cleaned_texture
+        cleaned = clusters.cleaned_texture
         yield (
-            *(images, "cleaned_texture"),
+            *(clusters, "cleaned_texture"),
             lambda spread, _edge, *where: cleaned(spread, math.inf, *where),
         )
     if off == "varied texture":
-        yield images, "STRENGTH", (1.5, 1.5)
+        yield clusters, "STRENGTH", (1.5, 1.5)
     if off == "second row a record":
-        yield images, "SMOOTH_A_RECORD", 1
+        yield clusters, "SMOOTH_A_RECORD", 1
     if off == "second texture":
-        yield images, "TEXTURES", 1
+        yield clusters, "TEXTURES", 1
 
 
 def run(

@@ -88,10 +88,10 @@ def _theorem(
 
 
 def _sound(setting: Setting) -> float:
-    from capemix.plan import make_plan
+    from capemix.methods.mixing.planning import mixture_sum, plan_mixtures
 
     averaged = setting.method == "conventional"
-    plan = make_plan(
+    plan = plan_mixtures(
         width=784,
         class_sizes=dataset_info(setting.dataset).class_sizes,
         samples=setting.samples,
@@ -102,9 +102,7 @@ def _sound(setting: Setting) -> float:
         label_noise=setting.labels_noised,
         delta=DELTA,
     )
-    noise = plan.calibrate(setting.epsilon).noise
-    assert noise is not None
-    return noise
+    return mixture_sum(plan.calibrate(setting.epsilon)).deviation
 
 
 def _record_noise(setting: Setting) -> float:

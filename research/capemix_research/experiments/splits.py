@@ -9,10 +9,11 @@ from typing import Final
 
 import numpy as np
 
+from capemix.api import synthesize
 from capemix.data import DatasetInfo, LabeledRows, partition
-from capemix.engines.local import run_local
 from capemix.evaluate.score import train_and_test
-from capemix.plan import make_plan
+from capemix.methods.mixing.planning import plan_mixtures
+from capemix.sums.rows import Preparation
 from capemix.sums.steps import PublicMap
 
 SPLITS: Final = ("iid", "dirichlet 0.1", "a class missing")
@@ -67,15 +68,16 @@ def compare_splits(
     A seed fixes the split; the noise is drawn anew, as in any release.
     """
     low, high = info.value_range
+    how = Preparation(PublicMap.of_range(float(low), float(high)), clip)
     for scheme in SCHEMES:
-        plan = make_plan(
+        plan = plan_mixtures(
             width=train.width,
             class_sizes=info.class_sizes,
             classes=train.classes,
             samples=samples,
             mixture=mixture,
             clip=clip,
-            normalise=PublicMap.of_range(float(low), float(high)),
+            normalise=how.normalise,
             scheme=scheme,
             sites=sites,
         ).calibrate(epsilon)
@@ -83,10 +85,10 @@ def compare_splits(
             found = []
             for seed in range(seeds):
                 progress(f"{scheme}, {split}, seed {seed}")
-                release = run_local(plan, split_rows(train, sites, split, seed))
+                release = synthesize(plan, split_rows(train, sites, split, seed))
                 made = replace(
                     train, features=release.features.astype(np.float64), labels=release.labels
                 )
-                score = train_and_test(made, test, plan.preparation, prepared=True)
+                score = train_and_test(made, test, how, prepared=True)
                 found.append(score.declared_public().accuracy)
             yield SplitScore(scheme, split, tuple(found))

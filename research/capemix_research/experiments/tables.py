@@ -35,15 +35,17 @@ import numpy as np
 import numpy.typing as npt
 
 from capemix import documents
-from capemix.api import release_of
+from capemix.api import config_of, synthesize
 from capemix.data import LabeledRows, Table, fitted_table, open_data
 from capemix.data.registry import DATA_FOLDER
 from capemix.data.schema import Category, Number
 from capemix.evaluate import train_and_test
-from capemix.sums.rows import Preparation
+from capemix.evaluate.score import NOT_CLIPPED
+from capemix.facts import Facts, map_of
+from capemix.plan import make_plan
 from capemix.randomness.simulation import simulation_generator
 from capemix.randomness.source import SystemSource
-from capemix.synthesizers.tables import map_of
+from capemix.sums.rows import Preparation
 from capemix_research.experiments.results import append_line, whole_lines
 
 HEADER: Final = (
@@ -114,7 +116,7 @@ def scores(train: LabeledRows, test: LabeledRows) -> tuple[float, float]:
 
     if train.table is None:
         raise ValueError("rows without a schema")
-    how = Preparation(map_of(train.table), 1e30)
+    how = Preparation(map_of(train.table), NOT_CLIPPED)
     linear = train_and_test(train, test, how, prepared=True).declared_public().accuracy
     trees = HistGradientBoostingClassifier(random_state=0)
     trees.fit(_columns(train), train.labels)
@@ -138,17 +140,11 @@ def _columns(rows: LabeledRows) -> npt.NDArray[np.float64]:
 
 
 def released(train: LabeledRows, epsilon: float) -> tuple[LabeledRows, float]:
-    """Rows drawn from moments, and the CPU seconds that it took."""
+    """Rows drawn from a Gaussian for each class, and the CPU seconds that it took."""
     start = time.process_time()
-    made = release_of(
-        train,
-        epsilon=epsilon,
-        delta=DELTA,
-        synthesizer="moments",
-        samples=SAMPLES,
-        law="rounded",
-        source=SystemSource(),
-    )
+    method = config_of("class-gaussian", samples=SAMPLES)
+    plan = make_plan(Facts.of(train), method, delta=DELTA, law="rounded").calibrate(epsilon)
+    made = synthesize(plan, train, source=SystemSource())
     seconds = time.process_time() - start
     rows = LabeledRows(
         made.features.astype(np.float64),

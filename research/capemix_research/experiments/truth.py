@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from capemix.data.registry import dataset_info
-from capemix.plan import make_plan
+from capemix.methods.mixing.planning import plan_mixtures, with_noise
 from capemix_research.experiments.noise import NoiseOf
 from capemix_research.experiments.settings import (
     DATASETS,
@@ -55,7 +55,7 @@ def published_settings() -> list[tuple[str, Setting]]:
 def true_epsilons(noise_of: NoiseOf) -> Iterator[Truth]:
     """Fixed-size draws, one record replaced, labels noised; against the strongest view."""
     for reading, setting in published_settings():
-        plan = make_plan(
+        plan = plan_mixtures(
             width=784,
             class_sizes=dataset_info(setting.dataset).class_sizes,
             samples=setting.samples,
@@ -68,7 +68,7 @@ def true_epsilons(noise_of: NoiseOf) -> Iterator[Truth]:
             **READINGS[reading][2],
         )
         noise = noise_of(setting)
-        found = plan.with_noise(noise).guarantee().epsilon
+        found = with_noise(plan, noise).guarantee().epsilon
         yield Truth(setting.dataset, reading, setting.mixture, setting.epsilon, noise, found)
 
 

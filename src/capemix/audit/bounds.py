@@ -223,7 +223,7 @@ def ratio_law_power(log_ratios: Real, claimed: float, delta: float, confidence: 
 def check_runs(without: Real, with_: Real) -> None:
     if min(len(without), len(with_)) < 10:
         raise InputError(
-            "--runs",
+            "runs",
             "are too few to bound anything",
             value=min(len(without), len(with_)),
             fix="make at least 10, better thousands",

@@ -17,8 +17,9 @@ import numpy.typing as npt
 
 from capemix.plan import Plan
 from capemix.queries import Relation, Selection
-from capemix.sums.rows import PreparedRows
-from capemix.sums.share import prepare_to_mix
+from capemix.sums.query import SumQuery
+from capemix.sums.share import prepare_records
+from capemix.sums.statistic import Prepared, RowStatistic
 from capemix.sums.steps import SiteZScore
 
 TOO_LONG: Final = 3.0
@@ -35,7 +36,7 @@ class Change(StrEnum):
 
 
 def usual_change(plan: Plan) -> Change:
-    if isinstance(plan.normalise, SiteZScore):
+    if isinstance(plan.known.normalise, SiteZScore):
         return Change.OUTLIER
     return Change.ADDED if plan.relation is Relation.ADD_REMOVE else Change.REPLACED
 
@@ -44,26 +45,31 @@ def usual_change(plan: Plan) -> Change:
 class World:
     """Prepared rows of every site, the canary's site first.
 
-    ``usual`` and ``canary``: what a draw of the first, and of the second, class of that site gains
-    in the first column from an ordinary row and from the canary; 0 where there is none.
+    ``usual`` and ``canary``: what a draw of the first, and of the second, group of that site gains
+    in the first number from an ordinary row and from the canary; 0 where there is none.
     """
 
-    sites: tuple[PreparedRows, ...]
+    sites: tuple[Prepared, ...]
     usual: tuple[float, float]
     canary: tuple[float, float]
 
 
-def two_worlds(plan: Plan, change: Change) -> tuple[World, World]:
-    """Without and with the canary (or, replaced, with the other one)."""
-    return _world(plan, change, there=False), _world(plan, change, there=True)
+def two_worlds(query: SumQuery, change: Change) -> tuple[World, World]:
+    """Without and with the canary (or, replaced, with the other one), for a sum of rows that are
+    drawn: the first column of a row is the first number that it adds."""
+    return _world(query, change, there=False), _world(query, change, there=True)
 
 
-def _world(plan: Plan, change: Change, *, there: bool) -> World:
-    width, length = plan.mixing.width, TOO_LONG * plan.mixing.clip
-    fixed = plan.mixing.selection is Selection.FIXED
-    sizes = _site_sizes(plan)
+def _world(query: SumQuery, change: Change, *, there: bool) -> World:
+    rows_of = query.summed
+    if not isinstance(rows_of, RowStatistic):
+        raise ValueError("records are drawn, but what each of them adds is not kept")
+    width, length = rows_of.columns, TOO_LONG * query.l2_norm_bound
+    fixed = query.participation[0].selection is Selection.FIXED
+    sizes = _site_sizes(query)
     sites = []
-    for site in range(plan.federation.sites):
+    usual, canary = [0.0, 0.0], [0.0, 0.0]
+    for site in range(query.federation.sites):
         rows = np.zeros((sum(sizes), width))
         labels = np.repeat(np.arange(len(sizes), dtype=np.int64), sizes)
         if site == 0:
@@ -80,12 +86,12 @@ def _world(plan: Plan, change: Change, *, there: bool) -> World:
                 rows[0, 0] = length if there else -length
             elif change is Change.RELABELLED:
                 rows, labels = _with(rows, labels, length, 0 if there else 1)
-        sites.append(prepare_to_mix(plan, rows, labels))
-    usual, canary = [0.0, 0.0], [0.0, 0.0]
-    for group, part in enumerate(sites[0].by_class[:2]):
-        if len(part):
-            canary[group] = float(part[0, 0])  # the canary stands first, where there is one
-            usual[group] = float(part[-1, 0]) if fixed else 0.0
+            each = rows_of.rows_by_group(rows, labels, query.lattice_norm_bound)
+            for group, part in enumerate(each.by_group[:2]):
+                if len(part):
+                    canary[group] = float(part[0, 0])  # it stands first, where there is one
+                    usual[group] = float(part[-1, 0]) if fixed else 0.0
+        sites.append(prepare_records(query, rows, labels))
     return World(tuple(sites), (usual[0], usual[1]), (canary[0], canary[1]))
 
 
@@ -97,7 +103,7 @@ def _with(
     return np.vstack([row, rows]), np.append(np.int64(label), labels)
 
 
-def _site_sizes(plan: Plan) -> Sequence[int]:
-    """How many rows of each class a site has: its part of what was declared."""
-    sites = 1 if plan.federation.averaged else plan.federation.sites
-    return [size // sites for size in plan.mixing.pool_sizes]
+def _site_sizes(query: SumQuery) -> Sequence[int]:
+    """How many rows of each group a site has: its part of what was declared."""
+    sites = 1 if query.federation.averaged else query.federation.sites
+    return [group.among // sites for group in query.participation]

@@ -2,23 +2,30 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import Any, Final
 
+import numpy as np
+
+from capemix.api import config_of
 from capemix.audit.canary import Change
-from capemix.audit.looks import LookSetting, all_looks
-from capemix.audit.rounds import RoundSetting, moments_setting, teacher_setting
-from capemix.audit.settings import Lost, Setting, View
+from capemix.audit.drawn import Setting
+from capemix.audit.facts import facts_setting
+from capemix.audit.programs import Program, corners
+from capemix.audit.settings import Audited, Lost, View
+from capemix.data.rows import LabeledRows, pixel_names
+from capemix.facts import Facts
+from capemix.methods.mixing.planning import plan_mixtures
 from capemix.plan import Plan, make_plan
 from capemix.queries import Relation
-
-AnySetting = Setting | LookSetting | RoundSetting
+from capemix.sums.steps import PublicMap
 
 
 def small_plan(
     epsilon: float, *, mixture: int, size: int, draws: int, delta: float, **asked: Any
 ) -> Plan:
     """Two classes of ``size`` records, ``draws`` mixtures of each, one column."""
-    return make_plan(
+    return plan_mixtures(
         width=1,
         class_sizes=(size, size),
         samples=(draws, draws),
@@ -76,22 +83,55 @@ _APART: Final[dict[str, dict[str, Any]]] = {
 }
 
 
-_LOOKS: Final = (
-    ("looks", 2.0, 1e-2, Relation.ADD_REMOVE),
-    ("looks, replaced", 4.0, 1e-2, Relation.REPLACE_ONE),
+def table_setting(name: str, epsilon: float, delta: float, **who: Any) -> Program:
+    """Two classes in four columns, the fewest at which classes have spreads of their own."""
+    plan = make_plan(
+        Facts(
+            features=tuple(f"x{column}" for column in range(4)),
+            label="label",
+            classes=(0, 1),
+            normalise=PublicMap(),
+        ),
+        config_of("class-gaussian", samples=2),
+        delta=delta,
+        **who,
+    )
+    return Program.with_canary(name, plan.calibrate(epsilon), corners(plan))
+
+
+def image_setting(name: str, epsilon: float, delta: float, **who: Any) -> Program:
+    """Two classes of the smallest images, nearly grey, with soft labels; the canary is white."""
+    cube = np.array(list(itertools.product((-0.1, 0.1), repeat=4)) * 6)
+    grey = np.hstack([cube, np.zeros((len(cube), 12))])
+    records = LabeledRows(
+        features=np.vstack([grey, grey, np.ones((1, 16))]),
+        labels=np.append(np.repeat([0, 1], len(grey)), 0).astype(np.int64),
+        classes=(0, 1),
+        feature_names=pixel_names((4, 4)),
+        image_shape=(4, 4),
+    )
+    plan = make_plan(
+        Facts.of(records, normalise=PublicMap.of_range(-1, 1)),
+        config_of("image-clusters", samples=2, soft_labels=True),
+        delta=delta,
+        **who,
+    )
+    return Program.with_canary(name, plan.calibrate(epsilon), records)
+
+
+_PROGRAMS: Final = (
+    ("looks", facts_setting, 2.0, 1e-2, {}),
+    ("looks, replaced", facts_setting, 4.0, 1e-2, {"relation": Relation.REPLACE_ONE}),
+    ("moments", table_setting, 2.0, 1e-2, _CENTRAL),
+    ("moments, rounded noise", table_setting, 2.0, 1e-2, {**_CENTRAL, "law": "rounded"}),
+    ("moments, three sites", table_setting, 2.0, 1e-2, {**_RING, "sites": 3}),
+    ("images with a teacher", image_setting, 2.0, 1e-2, _CENTRAL),
 )
 
-_ROUNDS: Final = (
-    ("moments", moments_setting, 2.0, 1e-2, _CENTRAL),
-    ("moments, rounded noise", moments_setting, 2.0, 1e-2, {**_CENTRAL, "law": "rounded"}),
-    ("moments, three sites", moments_setting, 2.0, 1e-2, {**_RING, "sites": 3}),
-    ("images with a teacher", teacher_setting, 2.0, 1e-2, _CENTRAL),
-)
 
-
-def sound_settings(count: int | None = None) -> list[AnySetting]:
+def sound_settings(count: int | None = None) -> list[Audited]:
     """The first ``count`` of them, or all."""
-    plans = [
+    drawn: list[Audited] = [
         Setting(
             f"{name}, {view}",
             small_plan(epsilon, mixture=mixture, size=size, draws=draws, delta=delta, **asked),
@@ -101,16 +141,11 @@ def sound_settings(count: int | None = None) -> list[AnySetting]:
         for name, view, epsilon, (mixture, size, draws), delta, asked in _SOUND[:count]
     ]
     left = None if count is None else max(0, count - len(_SOUND))
-    looks = [
-        LookSetting(f"{name}, {View.PUBLIC}", all_looks(epsilon, delta, relation))
-        for name, epsilon, delta, relation in _LOOKS[:left]
+    programs = [
+        made(f"{name}, {View.PUBLIC}", epsilon, delta, **asked)
+        for name, made, epsilon, delta, asked in _PROGRAMS[:left]
     ]
-    left = None if left is None else max(0, left - len(_LOOKS))
-    rounds = [
-        made(f"{name}, {View.PUBLIC}", epsilon, delta, **who)
-        for name, made, epsilon, delta, who in _ROUNDS[:left]
-    ]
-    return [*plans, *looks, *rounds]
+    return [*drawn, *programs]
 
 
-SETTINGS: Final = len(_SOUND) + len(_LOOKS) + len(_ROUNDS)
+SETTINGS: Final = len(_SOUND) + len(_PROGRAMS)

@@ -1,117 +1,16 @@
-"""Many runs, a score for each, and the bounds that the scores support."""
+"""The bounds that the scores of many runs support."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Final
 
-import numpy as np
-import numpy.typing as npt
-
 from capemix.audit import bounds
-from capemix.audit.settings import Audited, Setting
-from capemix.audit.views import Observer, Signal
-from capemix.errors import InputError
-from capemix.randomness.source import Source, SystemSource
-
-Real = npt.NDArray[np.float64]
+from capemix.audit.settings import Audited, Scores
+from capemix.randomness.source import Source
 
 CONFIDENCE: Final = 0.999
-_PILOT: Final = 1000
-"""Runs of each kind, beside the others, from which `learned_rates` learns."""
-
-LEARNED: Final = "learned draws"
-
-
-def log_ratio(values: Real, signal: Signal, rates: Real | float | None = None) -> float:
-    """The log of the density with the canary over the density without, summed over the draws.
-
-    Each density is (1-q) N(move) + q N(move with the canary); both are taken over that of
-    N(base): log N(base + m)/N(base) = ((x - base) m - m^2/2) / deviation^2, on the lattice too.
-    """
-    rate = np.asarray(signal.probability if rates is None else rates, dtype=np.float64)
-    offset, variance = values - signal.base, signal.deviation**2
-    with np.errstate(divide="ignore"):
-        log_miss, log_hit = np.log1p(-rate), np.log(rate)
-
-    def density(moves: tuple[Real, Real]) -> Real:
-        miss, hit = ((offset * move - move**2 / 2) / variance for move in moves)
-        return np.asarray(np.logaddexp(log_miss + miss, log_hit + hit))
-
-    return float(np.sum(density(signal.in_) - density(signal.out)))
-
-
-def learned_rates(without: Real, with_: Real, signal: Signal) -> Real:
-    """How often each draw has the canary, learned from runs (runs by draws): the same everywhere
-    if selection is secret, near 0 or 1 if it repeats."""
-    move = signal.in_[1] - signal.out[1]
-    step = np.where(move == 0.0, 1.0, move)
-    seen = (with_.mean(axis=0) - without.mean(axis=0)) / step
-    return np.where(move == 0.0, signal.probability, np.clip(seen, 1e-3, 1 - 1e-3))
-
-
-@dataclass(frozen=True, eq=False)
-class Scores:
-    """A row a run, a column an attack; the first is the exact log ratio of the observer's sum."""
-
-    attacks: tuple[str, ...]
-    without: Real
-    with_: Real
-
-
-def score_runs(
-    setting: Setting,
-    runs: int,
-    *,
-    without: int | None = None,
-    source: Source | None = None,
-    progress: Callable[[int], None] | None = None,
-) -> Scores:
-    """``runs`` with the canary and as many (or ``without``) without it. With the system's
-    randomness unless a test's source is given."""
-    if runs < 20:
-        raise InputError("--runs", "are too few", value=runs, fix="make thousands")
-    source = SystemSource() if source is None else source
-    observer = Observer(setting)
-    bare = runs if without is None else without
-    pilot = min(_PILOT, runs // 4, bare // 4)
-    first, second = (
-        np.array(
-            [
-                observer.observe(world, source.child("pilot", world, run))[0]
-                for run in _counted(pilot, progress)
-            ]
-        )
-        for world in (0, 1)
-    )
-    learned = learned_rates(first, second, observer.signals[0])
-
-    def score(world: int, run: int) -> list[float]:
-        seen = observer.observe(world, source.child("run", world, run))
-        found = [log_ratio(*pair) for pair in zip(seen, observer.signals, strict=True)]
-        return [*found, log_ratio(seen[0], observer.signals[0], learned)]
-
-    scores = [
-        np.array([score(world, run) for run in _counted(count, progress)])
-        for world, count in enumerate((bare, runs))
-    ]
-    names = (*(signal.name for signal in observer.signals), LEARNED)
-    return Scores(names, *scores)
-
-
-def runs_in_all(runs: int, without: int | None = None) -> int:
-    """How often `score_runs` calls ``progress``."""
-    bare = runs if without is None else without
-    return runs + bare + 2 * min(_PILOT, runs // 4, bare // 4)
-
-
-def _counted(runs: int, progress: Callable[[int], None] | None) -> Iterator[int]:
-    for run in range(runs):
-        yield run
-        if progress is not None:
-            progress(1)
 
 
 @dataclass(frozen=True)
@@ -194,14 +93,13 @@ def measure(setting: Audited, scores: Scores, *, confidence: float = CONFIDENCE)
 
 
 def audit(
-    setting: Setting,
+    setting: Audited,
     runs: int,
     *,
     without: int | None = None,
     source: Source | None = None,
     confidence: float = CONFIDENCE,
-    progress: Callable[[int], None] | None = None,
 ) -> Measured:
     """Runs with and without the canary, and what they show."""
-    scores = score_runs(setting, runs, without=without, source=source, progress=progress)
+    scores = setting.scores(runs, without=without, source=source)
     return measure(setting, scores, confidence=confidence)

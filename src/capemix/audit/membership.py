@@ -18,11 +18,10 @@ from scipy import stats
 from capemix.audit.bounds import at_least, at_most
 from capemix.data.rows import LabeledRows
 from capemix.errors import InputError
+from capemix.evaluate.score import mapped, preparation_of
+from capemix.manifest import Manifest
 from capemix.private import Private
-from capemix.queries import Selection
-from capemix.sums.rows import Preparation
-from capemix.sums.steps import SiteZScore
-from capemix.synthesizers.mixing import Pool
+from capemix.queries import QueryShape, Selection
 
 Real = npt.NDArray[np.float64]
 
@@ -58,37 +57,37 @@ class Attack:
 
 @dataclass(frozen=True, eq=False)
 class Target:
-    """What an attacker knows: the synthetic rows in prepared units, and the plan."""
+    """What an attacker knows: the synthetic rows, and the manifest beside them."""
 
     rows: LabeledRows
-    plan: dict[str, Any]
-    preparation: Preparation
+    manifest: Manifest
 
     def synthetic(self) -> Real:
-        how = self.preparation.normalise
-        features = self.rows.features.astype(np.float64)
-        if isinstance(how, SiteZScore):
-            return features
-        return np.asarray((features - np.asarray(how.shift)) / np.asarray(how.scale))
+        """The rows in prepared units."""
+        return mapped(self.rows.features, preparation_of(self.manifest))
 
     @property
-    def mixes(self) -> bool:
-        """Whether its rows are mixtures: not drawn anew from them, nor from moments."""
-        return "mixture" in self.plan and self.plan.get("redraw") is None
+    def mixed(self) -> QueryShape | None:
+        """The sum whose rows these are, if each is a sum of drawn records with its noise: not drawn
+        anew from such sums, nor from other ones."""
+        drawn = [line for line in self.manifest.outline if line.drawn]
+        if len(drawn) == 1 and drawn[0].rows == self.manifest.rows:
+            return drawn[0]
+        return None
 
 
 def attack(
     target: Target, members: LabeledRows, others: LabeledRows, *, confidence: float = 0.95
 ) -> Private[list[Attack]]:
-    """Both attacks (the second where rows are mixtures)."""
+    """Both attacks (the second where rows are sums of drawn records)."""
     parts = [_prepared(target, rows) for rows in (members, others)]
-    for name, (features, _) in zip(("--members", "--non-members"), parts, strict=True):
+    for name, (features, _) in zip(("members", "non_members"), parts, strict=True):
         if len(features) < 2:
             raise InputError(
                 name, "has fewer than two rows of the release's classes", fix="give more rows"
             )
     scorers = {"nearest neighbour": nearest_scores}
-    if target.mixes:
+    if target.mixed is not None:
         scorers["likelihood ratio"] = ratio_scores
     return Private(
         [
@@ -103,7 +102,7 @@ def _prepared(target: Target, rows: LabeledRows) -> tuple[Real, npt.NDArray[np.i
     rows = rows.columns(target.rows.feature_names)
     position = {name: code for code, name in enumerate(target.rows.classes)}
     codes = np.array([position.get(name, -1) for name in rows.classes], dtype=np.int64)[rows.labels]
-    return target.preparation.apply(rows.features)[codes >= 0], codes[codes >= 0]
+    return preparation_of(target.manifest).apply(rows.features)[codes >= 0], codes[codes >= 0]
 
 
 def nearest_scores(target: Target, records: Real, codes: npt.NDArray[np.int64]) -> Real:
@@ -129,24 +128,23 @@ def ratio_scores(target: Target, records: Real, codes: npt.NDArray[np.int64]) ->
     m and v are the mixtures' own mean and variance, column by column; a draw with the record moves
     by s, x/l with Poisson selection and (x - m)/l in the place of another row.
     """
-    plan, synthetic = target.plan, target.synthetic()
-    one_pool = plan["pool"] == Pool.ALL
-    averaged = plan["form"] == "algorithm1" or plan["scheme"] == "conventional"
-    sites = plan["sites"] if averaged else 1
+    line, synthetic = target.mixed, target.synthetic()
+    if line is None:
+        raise ValueError("the rows are no sums of drawn records")
     scores = np.zeros(len(records))
     for code in np.unique(codes):
-        there = synthetic if one_pool else synthetic[target.rows.labels == code]
+        there = synthetic if line.groups == 1 else synthetic[target.rows.labels == code]
         if len(there) < 2:
             continue
-        part = plan["queries"][0]["participation"][0 if one_pool else code]
-        rate = part["selected"] / part["among"]
+        group = line.participation[0 if line.groups == 1 else code]
+        rate = group.probability
         mean, variance = there.mean(axis=0), np.maximum(there.var(axis=0), 1e-12)
         centred = (there - mean) / variance
         for _, chosen in _chunks(np.flatnonzero(codes == code)):
             moves = records[chosen]
-            if plan["selection"] == Selection.FIXED:
+            if group.selection is Selection.FIXED:
                 moves = moves - mean
-            moves = moves / (plan["mixture"] * sites)
+            moves = moves / line.divisor
             exponent = centred @ moves.T - (moves**2 / variance).sum(axis=1) / 2
             miss = np.log1p(-rate) if rate < 1 else -np.inf
             scores[chosen] = np.logaddexp(miss, np.log(rate) + exponent).sum(axis=0)

@@ -1,6 +1,6 @@
 """One run of the real pipeline, and what an observer makes of it.
 
-A run is `site_share` at every site, and `Coordinator` for the release. What is kept of it is the
+A run is `site_share` at every site, and `Aggregate` for the release. What is kept of it is the
 first column, in which the canary lies, as numbers whose law is known in both worlds.
 """
 
@@ -9,18 +9,19 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 
 from capemix.audit.canary import World, two_worlds
-from capemix.audit.settings import Lost, Setting, View
+from capemix.audit.settings import Lost, View
 from capemix.federation import MaskKind
 from capemix.queries import Selection
 from capemix.randomness.source import Source
+from capemix.sums.aggregate import Aggregate
 from capemix.sums.blocks import blocks
-from capemix.sums.share import Coordinator, SiteShare, SourceDraws, masks_of, site_share
+from capemix.sums.share import SiteShare, SourceDraws, masks_of, site_share
 from capemix.zerosum.graph import PeerGraph
 from capemix.zerosum.masks import (
     GaussianMasks,
@@ -30,6 +31,9 @@ from capemix.zerosum.masks import (
     remove_own_mask,
     remove_pair_noise,
 )
+
+if TYPE_CHECKING:
+    from capemix.audit.drawn import Setting
 
 Array = npt.NDArray[Any]
 Real = npt.NDArray[np.float64]
@@ -53,18 +57,17 @@ class Observer:
     """Carries a setting out in either world, and hands back the signals of each run."""
 
     def __init__(self, setting: Setting) -> None:
-        self.setting, self.plan = setting, setting.carried_out
-        federation = self.plan.federation
+        self.setting, self.query = setting, setting.query
+        federation = self.query.federation
         if federation.peers is not None:
             raise ValueError("an audit has a complete graph of peers")
-        self.worlds = two_worlds(self.plan, setting.changed)
-        self.masks = masks_of(self.plan)
+        self.worlds = two_worlds(self.query, setting.changed)
+        self.masks = masks_of(self.query)
         self.masked = federation.masked and federation.sites > 1
-        first, second, *_ = (*self.plan.mixing.samples, 0)
+        first, second, *_ = (*(group.draws for group in self.query.participation), 0)
         self.first, self.both = first, first == second
-        self.query = self.plan.query
         self.blocks = tuple(blocks(self.query))
-        self.unit = self.plan.mixing.divisor * self.query.lattice_scale
+        self.unit = self.query.line.divisor * self.query.lattice_scale
         self.weights = self._weights()
         self.signals = self._signals()
 
@@ -82,7 +85,7 @@ class Observer:
         if not self.masked:
             return own_upload
         if isinstance(self.masks, GaussianMasks):
-            own, pair = self.plan.site_deviation**2, self.masks.pair_deviation**2
+            own, pair = self.query.site_deviation**2, self.masks.pair_deviation**2
             covariance = (own + honest * pair) * np.eye(honest) - pair
             row = np.linalg.inv(covariance)[0]
             return np.asarray(row / row[0])
@@ -91,7 +94,7 @@ class Observer:
     @property
     def deviation(self) -> float:
         """Of the noise on the best guess."""
-        own = self.plan.site_deviation
+        own = self.query.site_deviation
         masks, lost = self.masks, self.setting.lost
         if lost is Lost.MASKED and isinstance(masks, GaussianMasks):
             return math.hypot(own, masks.own_deviation)
@@ -105,8 +108,11 @@ class Observer:
 
     def _signals(self) -> tuple[Signal, ...]:
         without, with_ = self.worlds
-        mixture, fixed = self.plan.mixing.mixture, self.plan.mixing.selection is Selection.FIXED
-        draws = mixture if fixed else 0  # ordinary rows in a draw; with Poisson selection all zero
+        group = self.query.participation[0]
+        fixed = group.selection is Selection.FIXED
+        draws = (
+            group.selected if fixed else 0
+        )  # ordinary rows in a draw; with Poisson selection all zero
         groups = 2 if self.both else 1
         start = [draws * without.usual[g] for g in range(groups)]
 
@@ -124,7 +130,7 @@ class Observer:
                 np.concatenate([np.full(size, move[1]) for move in each]),
             )
 
-        probability = self.query.participation[0].probability
+        probability = group.probability
         every = list(range(groups))
         bases = np.repeat(start, size)
         found = [
@@ -142,7 +148,7 @@ class Observer:
             twice = self.deviation * math.sqrt(2)
             found.append(Signal("difference", twice, probability, *one))
             if self._sees_uploads:
-                own = self.plan.site_deviation * math.sqrt(2)
+                own = self.query.site_deviation * math.sqrt(2)
                 found.append(Signal("upload's difference", own, probability, *one))
         return tuple(found)
 
@@ -155,9 +161,9 @@ class Observer:
 
     def observe(self, world: int, source: Source) -> list[Real]:
         """The signals of one run, in the order of ``signals``."""
-        setting, plan = self.setting, self.plan
+        setting, query = self.setting, self.query
         rows = self.worlds[world].sites
-        sites, present = plan.federation.sites, plan.federation.sites - setting.gone
+        sites, present = query.federation.sites, query.federation.sites - setting.gone
         keys: tuple[SiteKeys | None, ...] = (None,) * sites
         if self.masked:
             keys = deal_keys(PeerGraph.complete(sites), source.child("keys"))
@@ -166,11 +172,11 @@ class Observer:
         # The server knows the colluders' uploads whole: they are not made for its view.
         needed = 1 if setting.lost is not Lost.NO else setting.honest
         for site in range(present if setting.view is View.PUBLIC else needed):
-            draws = SourceDraws(plan, source.child("site", site))
+            draws = SourceDraws(query, source.child("site", site))
             if site < setting.honest:
-                share = site_share(plan, site, rows[site], draws, keys[site], threads=1)
+                share = site_share(query, site, rows[site], draws, keys[site], threads=1)
             else:  # a colluder knows its own part: kept before its masks go on
-                share = site_share(plan, site, rows[site], draws, threads=1)
+                share = site_share(query, site, rows[site], draws, threads=1)
                 known[site] = share.values.copy()
                 if (own := keys[site]) is not None:
                     for block in self.blocks:
@@ -192,9 +198,9 @@ class Observer:
         present: int,
     ) -> Real:
         """The released means, times what they were divided by, less what the colluders added."""
-        coordinator = Coordinator(self.plan)
+        total = Aggregate(self.query)
         for site, values in enumerate(uploads):
-            coordinator.add(SiteShare(site, values, self.plan.site_deviation))
+            total.add(SiteShare(site, values, self.query.site_deviation))
         of_site = {key.site: key for key in keys if key is not None}
         if of_site:
             own = {site: of_site[site].own for site in range(present)}
@@ -203,8 +209,8 @@ class Observer:
                 for site in range(present)
                 for gone in range(present, len(keys))
             }
-            coordinator.unmask(own, missing, threads=1)
-        means = coordinator.release_sums(divisor=self.plan.mixing.divisor, threads=1)
+            total.unmask(own, missing, threads=1)
+        means = total.release_sums(threads=1)
         guess = means[:, 0].astype(np.float64) * self.unit
         for values in known.values():
             guess -= signed(values)[:, 0]
@@ -228,7 +234,7 @@ class Observer:
         return upload
 
     def _guess(self, stripped: list[Array]) -> Real:
-        if self.plan.federation.masks is MaskKind.RING and self.masked:
+        if self.query.federation.masks is MaskKind.RING and self.masked:
             total = stripped[0].copy()
             for other in stripped[1:]:
                 total += other  # in the ring: what two sites share cancels

@@ -7,7 +7,7 @@ are declared public; otherwise the data owner's own, with no way into a manifest
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass, replace
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
@@ -84,14 +84,14 @@ class Comparison:
 
 
 def preparation_of(manifest: Manifest) -> Preparation:
-    """How rows were prepared for the release that a manifest describes: as they stand, where no map
-    is known."""
+    """How the rows behind a release were prepared, as far as it is public: where each sum found its
+    own norm, rows were not clipped as a whole, nor are those that they are compared with."""
     clip = NOT_CLIPPED if manifest.clip is None else manifest.clip
     return Preparation(manifest.facts.normalise or PublicMap(), clip)
 
 
-NOT_CLIPPED = 1e30
-"""Rows drawn from moments were never clipped: nor are those that they are compared with."""
+NOT_CLIPPED: Final = 1e30
+"""A norm that no row has."""
 
 
 def train_and_test(
@@ -143,10 +143,14 @@ def recoded(rows: LabeledRows, classes: tuple[str | int, ...]) -> LabeledRows:
 
 
 def _inputs(rows: LabeledRows, preparation: Preparation, prepared: bool) -> npt.NDArray[np.float64]:
-    how = preparation.normalise
-    if not prepared:
-        return preparation.apply(rows.features)
-    features = rows.features.astype(np.float64)
+    if prepared:
+        return mapped(rows.features, preparation)
+    return preparation.apply(rows.features)
+
+
+def mapped(released: npt.NDArray[Any], preparation: Preparation) -> npt.NDArray[np.float64]:
+    """A release's rows in prepared units: those of a site's z-score have no others."""
+    features, how = released.astype(np.float64), preparation.normalise
     if not isinstance(how, DeclaredMap):
-        return features  # a z-scored release has no other units
+        return features
     return np.asarray((features - np.asarray(how.shift)) / np.asarray(how.scale))
