@@ -4,7 +4,7 @@
     from capemix.release import read_release
 
     saved = read_release("release")
-    how = preparation_of(saved.manifest["plan"])
+    how = preparation_of(saved.manifest)
     score = train_and_test(saved.rows, real_rows, how, model="logreg", prepared=True)
     score.for_owner(lambda found: print(found.accuracy, found.per_class, found.confusion))
 

@@ -16,9 +16,10 @@ from capemix.data.rows import LabeledRows
 from capemix.data.soft_labels import SoftLabels
 from capemix.errors import InputError
 from capemix.evaluate.classifiers import Classifier, Progress
+from capemix.manifest import Manifest
 from capemix.private import Private
 from capemix.sums.rows import Preparation
-from capemix.sums.steps import SiteZScore, normalise_from_json
+from capemix.sums.steps import SiteZScore
 
 
 @dataclass(frozen=True)
@@ -82,10 +83,14 @@ class Comparison:
         }
 
 
-def preparation_of(plan: dict[str, Any]) -> Preparation:
-    """The preparation that a manifest's plan describes."""
-    clip = plan["clip"] if plan["clip"] is not None else NOT_CLIPPED
-    return Preparation(normalise_from_json(plan["normalise"]), clip)
+def preparation_of(manifest: Manifest) -> Preparation:
+    """How the rows that a release was made of were prepared, as its manifest says."""
+    how = manifest.facts.normalise
+    if how is None:
+        raise InputError(
+            "manifest", "does not say how rows were normalised", fix="get the release again"
+        )
+    return Preparation(how, NOT_CLIPPED if manifest.clip is None else manifest.clip)
 
 
 NOT_CLIPPED = 1e30

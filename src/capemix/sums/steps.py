@@ -101,7 +101,7 @@ class PublicMap(DeclaredMap):
         the range to 1."""
         if not (math.isfinite(low) and math.isfinite(high) and low < high):
             raise InputError(
-                "--public-range",
+                "public_range",
                 "must be two finite numbers LO < HI",
                 value=f"{low:g},{high:g}",
                 fix="give the smallest and largest value that a feature can take",
