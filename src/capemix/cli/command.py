@@ -41,6 +41,25 @@ class Command(TyperCommand):
         """What is typed for a field of the library, by its name."""
         return {field_of(param): _typed(param, ctx) for param in self.params}
 
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        self.write_groups(ctx, formatter, everything=True)
+
+    def write_groups(
+        self, ctx: click.Context, formatter: click.HelpFormatter, *, everything: bool
+    ) -> None:
+        """The command's own options: those of no group, and with ``everything`` the others."""
+        groups: dict[str | None, list[tuple[str, str]]] = {}
+        for param in Command.get_params(self, ctx):
+            record = param.get_help_record(ctx)
+            if record is not None and record[1]:  # arguments are the command's text to explain
+                said = record[0], record[1].replace("\\[", "[")  # as rich would want it
+                group = getattr(param, "rich_help_panel", None)
+                groups.setdefault(group, []).append(said)
+        for name, records in groups.items():
+            if name is None or everything:
+                with formatter.section(name or "Options"):
+                    formatter.write_dl(records)
+
 
 def _typed(param: click.Parameter, ctx: click.Context) -> str:
     if param.param_type_name == "argument":
@@ -206,16 +225,7 @@ class MethodCommand(Command):
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """The few that most people need; the others in groups, where they are asked for."""
-        groups: dict[str | None, list[tuple[str, str]]] = {}
-        for param in super().get_params(ctx):
-            record = param.get_help_record(ctx)
-            if record is not None:
-                group = getattr(param, "rich_help_panel", None)
-                groups.setdefault(group, []).append(record)
-        for name, records in groups.items():
-            if name is None or ctx.meta.get(_EVERYTHING):
-                with formatter.section(name or "Options"):
-                    formatter.write_dl(records)
+        self.write_groups(ctx, formatter, everything=bool(ctx.meta.get(_EVERYTHING)))
         shown: MethodOptions = ctx.meta.get(_SHOWN) or MethodOptions({})
         for method, options in shown.by_method.items():
             _write_method(ctx, formatter, method, options)

@@ -85,7 +85,7 @@ def _type_of(hint: Any) -> tuple[type, tuple[str, ...]] | None:
     if get_origin(hint) is Literal and all(isinstance(each, str) for each in get_args(hint)):
         return str, get_args(hint)
     if isinstance(hint, type) and issubclass(hint, StrEnum):
-        return hint, tuple(hint)
+        return hint, tuple(member.value for member in hint)
     return (hint, ()) if hint in (bool, int, float, str) else None
 
 

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from capemix.collector import Origin
-from capemix.data.rows import DEALING, LabeledRows, UnlistedRows, read_from_rows_of
+from capemix.data.rows import DEALING, LabeledRows, UnlistedRows, named, read_from_rows_of
 from capemix.engines.class_list import listed_words
 from capemix.errors import InputError
 from capemix.federation import Scheme
@@ -76,11 +76,11 @@ class LocalEngine:
         if rows is None or plan.federation.sites > 1:
             raise InputError("classes", "must be declared for these rows", fix="list them")
         words = rows.take(rows.fits()).words
-        return listed_words(words, query, failure, self._source.child("round", query.name))
+        found = listed_words(words, query, failure, self._source.child("round", query.name))
+        self._sites = [rows.listed(named(list(found)))] if found else []
+        return found
 
-    def sum(self, plan: Plan, query: SumQuery) -> npt.NDArray[np.floating[Any]]:
-        if self._unlisted is not None and not self._sites:
-            self._sites = [self._unlisted.listed(plan.known.listed)]
+    def sum(self, plan: Plan, query: SumQuery) -> npt.NDArray[np.floating[Any]]:  # noqa: ARG002
         source = self._source if query.drawn else self._source.child("round", query.name)
         return sum_shares(
             query, self._sites, source, progress=self._progress, threads=self._threads

@@ -7,7 +7,7 @@ are declared public; otherwise the data owner's own, with no way into a manifest
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass, replace
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
@@ -19,7 +19,7 @@ from capemix.evaluate.classifiers import Classifier, Progress
 from capemix.manifest import Manifest
 from capemix.private import Private
 from capemix.sums.rows import Preparation
-from capemix.sums.steps import SiteZScore
+from capemix.sums.steps import DeclaredMap, PublicMap
 
 
 @dataclass(frozen=True)
@@ -84,17 +84,14 @@ class Comparison:
 
 
 def preparation_of(manifest: Manifest) -> Preparation:
-    """How the rows that a release was made of were prepared, as its manifest says."""
-    how = manifest.facts.normalise
-    if how is None:
-        raise InputError(
-            "manifest", "does not say how rows were normalised", fix="get the release again"
-        )
-    return Preparation(how, NOT_CLIPPED if manifest.clip is None else manifest.clip)
+    """How the rows behind a release were prepared, as far as it is public: where each sum found its
+    own norm, rows were not clipped as a whole, nor are those that they are compared with."""
+    clip = NOT_CLIPPED if manifest.clip is None else manifest.clip
+    return Preparation(manifest.facts.normalise or PublicMap(), clip)
 
 
-NOT_CLIPPED = 1e30
-"""Rows drawn from moments were never clipped: nor are those that they are compared with."""
+NOT_CLIPPED: Final = 1e30
+"""A norm that no row has."""
 
 
 def train_and_test(
@@ -116,14 +113,14 @@ def train_and_test(
     """
     if train.width != test.width:
         raise InputError(
-            "--test",
+            "test",
             f"must have the release's {train.width} features",
             value=test.width,
             fix="test on rows with the same columns",
         )
     known = recoded(test, train.classes)
     if not len(known):
-        raise InputError("--test", "has none of the release's classes", fix="test on other rows")
+        raise InputError("test", "has none of the release's classes", fix="test on other rows")
     predicted = (Classifier(model) if isinstance(model, str) else model).predictions(
         _inputs(train, preparation, prepared),
         train.labels,
@@ -146,10 +143,14 @@ def recoded(rows: LabeledRows, classes: tuple[str | int, ...]) -> LabeledRows:
 
 
 def _inputs(rows: LabeledRows, preparation: Preparation, prepared: bool) -> npt.NDArray[np.float64]:
-    how = preparation.normalise
-    if not prepared:
-        return preparation.apply(rows.features)
-    features = rows.features.astype(np.float64)
-    if isinstance(how, SiteZScore):
-        return features  # a z-scored release has no other units
+    if prepared:
+        return mapped(rows.features, preparation)
+    return preparation.apply(rows.features)
+
+
+def mapped(released: npt.NDArray[Any], preparation: Preparation) -> npt.NDArray[np.float64]:
+    """A release's rows in prepared units: those of a site's z-score have no others."""
+    features, how = released.astype(np.float64), preparation.normalise
+    if not isinstance(how, DeclaredMap):
+        return features
     return np.asarray((features - np.asarray(how.shift)) / np.asarray(how.scale))

@@ -146,9 +146,7 @@ class DataOptions:
     file: Annotated[
         str | None,
         typer.Argument(
-            metavar="[FILE]",
-            help="A .csv, .parquet or .npz file; or digits, mnist or fashion-mnist.",
-            show_default=False,
+            metavar="[FILE]", help="A file, or a dataset's name.", show_default=False
         ),
     ] = None
     data: Annotated[

@@ -18,9 +18,11 @@ def with_options(*groups: Callable[..., Any]) -> Callable[[Callable[..., None]],
     shared = [inspect.signature(group).parameters.values() for group in groups]
 
     def decorate(command: Callable[..., None]) -> Callable[..., None]:
+        own = list(inspect.signature(command).parameters.values())[len(groups) :]
         hints: dict[str, Any] = {}
-        for source in (*groups, command):
-            hints |= get_type_hints(source, include_extras=True)
+        for source, parameters in ((command, own), *zip(groups, shared, strict=True)):
+            found = get_type_hints(source, include_extras=True)
+            hints |= {p.name: found[p.name] for p in parameters}
 
         def run(**options: Any) -> None:
             made = [
@@ -29,8 +31,7 @@ def with_options(*groups: Callable[..., Any]) -> Callable[[Callable[..., None]],
             ]
             command(*made, **options)
 
-        own = list(inspect.signature(command).parameters.values())[len(groups) :]
-        parameters = sorted(
+        every = sorted(
             [
                 p.replace(kind=p.KEYWORD_ONLY, annotation=hints[p.name])
                 for p in (*(p for group in shared for p in group), *own)
@@ -38,8 +39,8 @@ def with_options(*groups: Callable[..., Any]) -> Callable[[Callable[..., None]],
             key=lambda p: p.default is not p.empty,
         )
         run.__name__, run.__doc__ = command.__name__, command.__doc__
-        run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
-        run.__annotations__ = {p.name: hints[p.name] for p in parameters}
+        run.__signature__ = inspect.Signature(every)  # type: ignore[attr-defined]
+        run.__annotations__ = {p.name: hints[p.name] for p in every}
         return run
 
     return decorate
