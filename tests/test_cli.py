@@ -120,7 +120,7 @@ CLASSES = "no,perhaps,yes"
 
 
 def small(*words: object) -> list[object]:
-    return ["synth", "--epsilon", 5, "--mixture", 8, "--samples", 100, *words]
+    return ["synth", "--epsilon", 5, "--method", "mixing", "--mixture", 8, "--samples", 100, *words]
 
 
 @pytest.mark.parametrize(
@@ -194,7 +194,8 @@ def test_the_manifest_holds_nothing_private(capemix: Capemix, tmp_path: Path) ->
     text = (out / "manifest.json").read_text()
     manifest = json.loads(text)
     assert set(manifest) == {
-        *("format", "guarantee", "plan", "budget", "schema", "warnings", "versions", "sha256")
+        *("format", "guarantee", "plan", "facts", "outline", "steps", "budget", "clip", "rows"),
+        *("soft_labels", "warnings", "versions", "sha256"),
     }
     assert "people" not in text  # not even the name of the file
     assert not any(found == 137 for found in every_number(manifest))
@@ -219,7 +220,7 @@ def test_undeclared_class_sizes_are_paid_for(capemix: Capemix, tmp_path: Path) -
     steps = {}
     for name in ("paid", "declared"):
         manifest = json.loads((tmp_path / name / "manifest.json").read_text())
-        steps[name] = {s["name"]: s["coverage"] for s in manifest["plan"]["steps"]}["class sizes"]
+        steps[name] = {s["name"]: s["coverage"] for s in manifest["steps"]}["class sizes"]
         assert manifest["guarantee"]["epsilon"] <= 5
         assert manifest["guarantee"]["delta"] == pytest.approx(1e-5)
     assert steps == {"paid": "paid for", "declared": "public"}
@@ -235,10 +236,10 @@ def test_undeclared_classes_are_found_and_paid_for(capemix: Capemix, tmp_path: P
     assert ran.json["status"] == "guarantee"
     assert ran.json["epsilon"] == pytest.approx(5, rel=1e-3)
     text = (tmp_path / "paid" / "manifest.json").read_text()
-    plan = json.loads(text)["plan"]
-    assert plan["classes"] == CLASSES.split(",")
+    manifest = json.loads(text)
+    assert manifest["facts"]["classes"] == CLASSES.split(",")
     assert {"class list": "paid for"}.items() <= {
-        step["name"]: step["coverage"] for step in plan["steps"]
+        step["name"]: step["coverage"] for step in manifest["steps"]
     }.items()
     assert "diagnosis" not in text
     ran = capemix(*small(*words, "--class-sizes", 200, "--out", tmp_path / "sizes"))
@@ -271,8 +272,8 @@ def test_undeclared_class_sizes_are_paid_for_by_sites_too(
     ran = capemix(*small(*words, "--sites", 4, "--out", tmp_path / "paid", "--json"))
     assert ran.code == 0, ran.err
     assert ran.json["epsilon"] == pytest.approx(5, rel=1e-3)
-    plan = json.loads((tmp_path / "paid" / "manifest.json").read_text())["plan"]
-    assert np.abs(np.array(plan["class_sizes"]) - 200).max() < 100
+    facts = json.loads((tmp_path / "paid" / "manifest.json").read_text())["facts"]
+    assert np.abs(np.array(facts["class_sizes"]) - 200).max() < 100
 
 
 def test_a_files_own_columns_and_classes_come_back(capemix: Capemix, tmp_path: Path) -> None:
@@ -452,7 +453,7 @@ def test_a_bad_file_is_one_sentence_and_leaves_nothing(
         (["--class-sizes", "1,2"], "--class-sizes"),
         (["--class-sizes", "many"], "--class-sizes"),
         (["--data", "no-such-thing"], "neither a dataset nor a file (got no-such-thing)"),
-        (["--classes", "0,1"], "classes does not apply to the dataset"),
+        (["--classes", "0,1"], "--classes does not apply to the dataset"),
         (["--normalise", "site-zscore"], "normalise"),
         (["--scheme", "cape", "--sites", 10, "--peers", 3], "--peers"),
         (["--scheme", "cape", "--sites", 10, "--peers", 2], "--peers"),

@@ -1,4 +1,4 @@
-"""`capemix calibrate` and `capemix account`: noise and cost by declared numbers; no rows are read."""
+"""`capemix calibrate` and `capemix account`: noise and cost by declared numbers, without rows."""
 
 from __future__ import annotations
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 import click
 import typer
 from typer.core import TyperCommand
+from typer.models import CommandFunctionType
 
 from capemix.cli.errors import speak_of_options
 from capemix.cli.method_options import FieldOption, MethodOptions, field_of, typed_config
@@ -75,7 +76,7 @@ class Commands(typer.Typer):
 
     def command(
         self, name: str | None = None, *, cls: type[TyperCommand] | None = None, **settings: Any
-    ) -> Any:
+    ) -> Callable[[CommandFunctionType], CommandFunctionType]:
         return super().command(name, cls=cls or Command, **settings)
 
 
@@ -219,7 +220,10 @@ class MethodCommand(Command):
         return [*self.params, *_every_method().params(own)]
 
     def words_of_fields(self, ctx: click.Context) -> dict[str, str]:
-        return {field_of(param): _typed(param, ctx) for param in self.every_option()}
+        found = {field_of(param): _typed(param, ctx) for param in self.every_option()}
+        if ctx.params.get("file") is not None:
+            found["data"] = found["file"]
+        return found
 
     # -- help ----------------------------------------------------------------------------------
 

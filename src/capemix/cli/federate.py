@@ -175,7 +175,7 @@ def local(
     rows, _ = opened.declared()
     parts = dealing.deal(opened, sites, data.test_seed)
     facts = facts_of(opened, declared)
-    known = {} if opened.info is None else {"deskew": opened.info.handwriting}
+    known: dict[str, Any] = {} if opened.info is None else {"deskew": opened.info.handwriting}
     method = method_asked(context).method(facts, scheme="cape", **known)
     made = _cape_plan(facts, method, epsilon, sites=sites, delta=delta, **adversary.who())
     lineage = counted.account(known=opened.info is not None, ask=not json)
@@ -196,9 +196,7 @@ def local(
     _show_guarantee(made, json, found, seeded=seeded)
 
 
-def _charge(
-    lineage: Lineage, made: Plan, read_from_rows: tuple[str, ...], *, seeded: bool
-) -> None:
+def _charge(lineage: Lineage, made: Plan, read_from_rows: tuple[str, ...], *, seeded: bool) -> None:
     """The sums that measure facts and then the others, before the first is asked for."""
     from capemix.run import check_countable
 

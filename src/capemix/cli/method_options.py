@@ -129,7 +129,7 @@ class MethodOptions:
 def _unclear(option: FieldOption, methods: list[str]) -> click.Option:
     """An option that means other things to other methods: which is meant must be said."""
 
-    def refuse(context: click.Context, parameter: click.Parameter, value: Any) -> None:
+    def refuse(context: click.Context, _param: click.Parameter, value: Any) -> None:
         if value:
             raise click.UsageError(
                 f"{option.word} means different things to {' and '.join(methods)}: choose one"

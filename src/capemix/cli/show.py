@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -129,7 +130,8 @@ def _site_noise(plan: Plan) -> float | None:
     noise, sites = _noise(plan), plan.federation.sites
     if noise is None:
         return None
-    return noise * sites**0.5 if plan.federation.averaged else noise / sites**0.5
+    root = math.sqrt(sites)
+    return noise * root if plan.federation.averaged else noise / root
 
 
 _COVERED: Final = {

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
-from typing import TYPE_CHECKING, Annotated, cast
+from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 
@@ -70,7 +70,7 @@ def synth(
     check_output(out)
     opened = data.open(declared, dealing)
     facts = facts_of(opened, declared, normalise)
-    known = {} if opened.info is None else {"deskew": opened.info.handwriting}
+    known: dict[str, Any] = {} if opened.info is None else {"deskew": opened.info.handwriting}
     method = method_asked(context).method(facts, scheme=scheme, form=paper.form, **known)
     free = math.isinf(epsilon) or method.claimed
     if free:  # nothing is promised of any row, and so nothing is paid for
@@ -82,20 +82,20 @@ def synth(
     if free:
         by_site = normalise is None and declared.public_range is None and facts.table is None
         facts = _unpaid(facts, parts or [opened.declared()[0]], z_scores=method.claimed and by_site)
-    plan = make_plan(
-        facts,
-        method,
-        delta=delta,
-        scheme=scheme,
-        sites=1 if parts is None else len(parts),
-        **adversary.who(),
-        **paper.who(),
-    )
     lineage = counted.account(known=opened.info is not None, ask=not json)
     seed = data.test_seed
     rows: UnlistedRows | list[LabeledRows] | LabeledRows = opened.whole if parts is None else parts
     with spinner("calibrating", quiet=json):
-        plan = plan.calibrate(epsilon)
+        plan = make_plan(
+            facts,
+            method,
+            delta=delta,
+            epsilon=epsilon,
+            scheme=scheme,
+            sites=1 if parts is None else len(parts),
+            **adversary.who(),
+            **paper.who(),
+        )
     with progress_of(plan, quiet=json) as (by_rows, by_sums):
         source = SystemSource() if seed is None else SeededSource(seed)
         engine = LocalEngine(rows, source, progress=by_rows)

@@ -145,9 +145,7 @@ class DataOptions:
 
     file: Annotated[
         str | None,
-        typer.Argument(
-            metavar="[FILE]", help="A file, or a dataset's name.", show_default=False
-        ),
+        typer.Argument(metavar="[FILE]", help="A file, or a dataset's name.", show_default=False),
     ] = None
     data: Annotated[
         str | None,
@@ -210,7 +208,9 @@ class DataOptions:
         else:
             but = () if column is None else (column,)
             cells = open_cells(existing_file(source), self.label, but)
-        return _opened(cells, declared, classes, column, by_site(cells, column, names) if column else None)
+        return _opened(
+            cells, declared, classes, column, by_site(cells, column, names) if column else None
+        )
 
     def _table(self, source: str) -> Table:
         from capemix.data import Table, draft_table
