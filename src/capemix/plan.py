@@ -280,20 +280,26 @@ def make_plan(
     relation: Relation | str | None = None,
     law: NoiseLaw | str | None = None,
     delta: float = 1e-5,
+    epsilon: float | None = None,
     **who: Any,
 ) -> Plan:
-    """A plan, not yet calibrated, with the defaults that go with the scheme: ``who`` takes part by
-    the rules of `make_federation`."""
+    """A plan with the defaults that go with the scheme: ``who`` takes part by the rules of
+    `make_federation`. It is calibrated to ``epsilon``, if that is given; an infinite one promises
+    nothing, so that nothing need be covered by a guarantee."""
     claimed = method.claimed
     federation = make_federation(delta=delta, published=claimed, **who)
     if law is None:
         gaussian = federation.masked and federation.masks is MaskKind.GAUSSIAN
         law = NoiseLaw.GAUSSIAN if gaussian else NoiseLaw.DISCRETE
-    return Plan(
+    noise = 0.0 if epsilon == math.inf else None
+    plan = Plan(
         facts=facts,
         method=method,
         federation=federation,
         relation=member(Relation, relation or method.usual_relation, "relation"),
         delta=delta,
         law=member(NoiseLaw, law, "law"),
+        multiplier=noise,
+        opening_multiplier=noise,
     )
+    return plan if epsilon is None else plan.calibrate(epsilon)

@@ -81,18 +81,18 @@ def checked(
 
     if configurations is not None and not 1 <= configurations <= SETTINGS:
         raise InputError(
-            "--configurations",
+            "configurations",
             f"must be from 1 to {SETTINGS}",
             value=configurations,
             fix="lower it",
         )
     if not 0.5 <= confidence < 1.0:
         raise InputError(
-            "--confidence", "must be at least 0.5 and below 1", value=confidence, fix="try 0.999"
+            "confidence", "must be at least 0.5 and below 1", value=confidence, fix="try 0.999"
         )
     many = runs or (2_000 if quick else 20_000)
     if many < 20:
-        raise InputError("--runs", "must be at least 20", value=many, fix="make thousands")
+        raise InputError("runs", "must be at least 20", value=many, fix="make thousands")
     return check_output(out), many
 
 
@@ -164,15 +164,13 @@ def attack(
     from capemix.audit.membership import Target
     from capemix.audit.membership import attack as run
     from capemix.cli.show import print_json, print_table
-    from capemix.evaluate import preparation_of
     from capemix.release import outside_releases, read_release
 
     if out is not None and outside_releases(out).exists():
-        raise InputError("--out", "is in use", value=out, fix="name a file that is absent")
+        raise InputError("out", "is in use", value=out, fix="name a file that is absent")
     saved = read_release(release)
-    label = label or saved.manifest["schema"]["label"]
-    plan = saved.manifest["plan"]
-    target = Target(saved.rows, plan, preparation_of(plan))
+    label = label or saved.manifest.facts.label
+    target = Target(saved.rows, saved.manifest)
     found = run(
         target,
         _rows(members, label, saved.rows, test=False),
@@ -183,7 +181,7 @@ def attack(
         result: dict[str, Any] = {
             "private": f"{PRIVATE} {ALONE}",
             "release": str(release),
-            "epsilon": saved.manifest["guarantee"]["epsilon"],
+            "epsilon": saved.manifest.guarantee["epsilon"],
             "attacks": [one.as_json() for one in attacks],
         }
         if out is not None:

@@ -10,32 +10,35 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from capemix.cli import options as opt
+from capemix.cli.calibrate import parse_features
+from capemix.cli.command import Commands, MethodCommand, method_asked
+from capemix.cli.synth import facts_of
 from capemix.errors import InputError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from capemix.data import DatasetInfo, LabeledRows, Table
     from capemix.engines.flower.files import Outcome
-    from capemix.plan import Asked
+    from capemix.facts import Facts
+    from capemix.ledger import Lineage
+    from capemix.methods import Method
+    from capemix.plan import Plan
 
-Federated = Annotated[
-    opt.FederatedName, typer.Option(help="One sum of mixed rows, or rounds of moments.")
-]
+Sites = Annotated[int, typer.Option(help="Number of sites.")]
 
-federate = typer.Typer(
-    no_args_is_help=True, rich_markup_mode=None, help="A federation on Flower: its coordinator."
-)
+federate = Commands(help="A federation on Flower: its coordinator.")
 
 
-@federate.command()
-@opt.with_options(opt.Mixing)
+@federate.command(cls=MethodCommand)
+@opt.with_options(opt.MethodName, opt.DeclaredFacts, opt.Adversary)
 def plan(
-    mixing: opt.Mixing,
+    _named: opt.MethodName,
+    declared: opt.DeclaredFacts,
+    adversary: opt.Adversary,
     context: typer.Context,
     out: Annotated[Path, typer.Option(help="The file to write, for example plan.json.")],
-    epsilon: Annotated[float, typer.Option(help="The budget.")],
-    sites: Annotated[int, typer.Option(help="S: sites.")],
+    epsilon: Annotated[float, typer.Option(help="The privacy budget.")],
+    sites: Sites,
     features: Annotated[
         str | None,
         typer.Option(
@@ -45,50 +48,24 @@ def plan(
     label: Annotated[
         str | None, typer.Option(help="Name of the label column.", show_default=False)
     ] = None,
-    classes: Annotated[
-        str | None,
-        typer.Option(help="Names of the classes, in order: a,b,c.", show_default=False),
-    ] = None,
     schema: Annotated[
         Path | None,
         typer.Option(
-            help="In place of these, what is public of a table's columns (for moments).",
-            show_default=False,
+            help="In place of these, what is public of a table's columns.", show_default=False
         ),
     ] = None,
-    class_sizes: Annotated[
-        str | None,
-        typer.Option(
-            help="Public sizes of the classes over all sites, or one for all "
-            "[default: for moments, paid for].",
-            show_default=False,
-        ),
-    ] = None,
-    synthesizer: Federated = "mixing",
-    upright: opt.Upright = None,
+    delta: opt.Delta = 1e-5,
     json: opt.Json = False,
 ) -> None:
     """Write down what is proposed to the sites, from public facts only."""
     from capemix.cli.show import spinner
     from capemix.engines.flower.files import plan_text
 
-    about = _about(schema, {"features": features, "label": label, "classes": classes})
-    width, kinds = about.width, about.classes
+    facts = _declared_facts(schema, features, label, declared)
+    method = method_asked(context).method(facts, scheme="cape")
     with spinner("calibrating", quiet=json):
-        made = _cape_plan(
-            synthesizer,
-            epsilon,
-            mixing.asked(width, _map(mixing, about.table)),
-            opt.given(context),
-            width=width,
-            classes=kinds,
-            class_sizes=None if class_sizes is None else opt.parse_sizes(class_sizes, len(kinds)),
-            sites=sites,
-            shape=about.image_shape,
-            upright=upright,
-            table=about.table,
-        )
-    _write(out, plan_text(made, about.schema()))
+        made = _cape_plan(facts, method, epsilon, sites=sites, delta=delta, **adversary.who())
+    _write(out, plan_text(made))
     _show_guarantee(made, json, {"plan": str(out)})
 
 
@@ -141,7 +118,7 @@ def init(
     from capemix.engines.flower.app_folder import write_federation
     from capemix.engines.flower.files import read_plan_file
 
-    written = write_federation(folder, *read_plan_file(plan))
+    written = write_federation(folder, read_plan_file(plan))
     if json:
         print(json_.dumps({"files": [str(path) for path in written]}))
         return
@@ -153,26 +130,36 @@ def init(
     )
 
 
-@federate.command()
-@opt.with_options(opt.Table, opt.Mixing, opt.Counted)
+@federate.command(cls=MethodCommand)
+@opt.with_options(
+    opt.DataOptions, opt.MethodName, opt.DeclaredFacts, opt.Counted, opt.Adversary, opt.Dealing
+)
 def local(
-    table: opt.Table,
-    mixing: opt.Mixing,
+    data: opt.DataOptions,
+    _named: opt.MethodName,
+    declared: opt.DeclaredFacts,
     counted: opt.Counted,
+    adversary: opt.Adversary,
+    dealing: opt.Dealing,
     context: typer.Context,
-    sites: Annotated[int, typer.Option(help="S: sites.")],
-    out: Annotated[Path, typer.Option(help="Folder to write: absent or empty.")],
-    epsilon: Annotated[float, typer.Option(help="The budget.")] = 10.0,
+    sites: Sites,
+    out: opt.Out,
+    epsilon: Annotated[float, typer.Option(help="The privacy budget.")] = 10.0,
     engine: Annotated[
         opt.EngineName,
         typer.Option(help="SuperNodes as at the sites, or Flower's simulation of them, on Ray."),
     ] = "deployment",
-    synthesizer: Federated = "mixing",
-    schema: opt.Schema = None,
-    upright: opt.Upright = None,
-    round_seconds: Annotated[float, typer.Option(help="How long a round waits.")] = 120.0,
+    delta: opt.Delta = 1e-5,
+    round_seconds: Annotated[
+        float, typer.Option(help="How long a round waits.", rich_help_panel=opt.SITES)
+    ] = 120.0,
     logs: Annotated[
-        Path | None, typer.Option(help="Folder for what the processes say.", show_default=False)
+        Path | None,
+        typer.Option(
+            help="Folder for what the processes say.",
+            show_default=False,
+            rich_help_panel=opt.SITES,
+        ),
     ] = None,
     json: opt.Json = False,
 ) -> None:
@@ -180,47 +167,45 @@ def local(
     prove who they are, over TLS; or with simulated ones."""
     if find_spec("flwr") is None:
         raise InputError("flwr", "is not installed", fix="pip install 'capemix[flower]'")
-    from capemix.api import budget_of, check_countable
     from capemix.engines.flower.local import run_on_loopback
-    from capemix.randomness.source import SeededSource
     from capemix.release import check_output
 
     check_output(out)
-    opened = table.open(schema)
-    asked = counted.asked(opened.info)
+    opened = data.open(declared, dealing)
     rows, _ = opened.declared()
-    width = rows.width
-    parts = table.deal(opened, sites)
-    made = _cape_plan(
-        synthesizer,
-        epsilon,
-        mixing.asked(width, _map(mixing, rows.table, opened.info)),
-        opt.given(context),
-        width=width,
-        classes=rows.classes,
-        class_sizes=table.sizes(opened),
-        sites=sites,
-        shape=rows.image_shape,
-        upright=opt.is_upright(upright, synthesizer, opened.info),
-        table=rows.table,
-    )
-    seed = table.test_seed
-    budget = budget_of(**asked, source=None if seed is None else SeededSource(seed))
-    check_countable(budget, rows.read_from_rows)
-    if budget is not None:  # all sites' rows are this one user's
-        budget.charge("trial federation", made.cost(budget.relation))
+    parts = dealing.deal(opened, sites, data.test_seed)
+    facts = facts_of(opened, declared)
+    known: dict[str, Any] = {} if opened.info is None else {"deskew": opened.info.handwriting}
+    method = method_asked(context).method(facts, scheme="cape", **known)
+    made = _cape_plan(facts, method, epsilon, sites=sites, delta=delta, **adversary.who())
+    lineage = counted.account(known=opened.info is not None, ask=not json)
+    seeded = data.test_seed is not None
+    if lineage is not None:  # all sites' rows are this one user's
+        _charge(lineage, made, rows.read_from_rows, seeded=seeded)
     outcome = run_on_loopback(
         made,
         parts,
         out,
         engine=engine,
-        test_seed=table.test_seed,
+        test_seed=data.test_seed,
         round_seconds=round_seconds,
         logs=logs,
         watch=None if json else _Narrator(),
     )
     found = {"out": str(out), "included": outcome.included, "lost": outcome.lost}
-    _show_guarantee(made, json, found, seeded=table.test_seed is not None)
+    _show_guarantee(made, json, found, seeded=seeded)
+
+
+def _charge(lineage: Lineage, made: Plan, read_from_rows: tuple[str, ...], *, seeded: bool) -> None:
+    """The sums that measure facts and then the others, before the first is asked for."""
+    from capemix.run import check_countable
+
+    check_countable(lineage, read_from_rows, seeded=seeded)
+    *opening, own = made.costs(lineage.relation)
+    lineage.check(*opening, own)
+    for cost in opening:
+        lineage.charge("trial federation, measured facts", cost, preliminary=True)
+    lineage.charge("trial federation", own)
 
 
 class _Narrator:
@@ -247,116 +232,61 @@ class _Narrator:
 # -- from options to values ------------------------------------------------------------------------
 
 
-def _cape_plan(
-    synthesizer: str, epsilon: float, asked: dict[str, Any], typed: list[str], **facts: Any
-) -> Asked:
-    """``typed`` are the options that were given."""
+def _cape_plan(facts: Facts, method: Method, epsilon: float, **who: Any) -> Plan:
+    """A calibrated plan that sites can carry out."""
     from capemix.engines.flower.files import check_fits
-    from capemix.moments import check_room
-    from capemix.plan import make_moments_plan, make_plan
-    from capemix.plan.images import Images
-    from capemix.synthesizers.names import SynthesizerName
+    from capemix.plan import make_plan
+    from capemix.run import check_room
 
     if not 0 < epsilon < float("inf"):
-        raise InputError("--epsilon", "must be above 0 and finite", value=epsilon, fix="set one")
-    shape, upright = facts.pop("shape"), bool(facts.pop("upright"))
-    table = facts.pop("table")
-    if table is not None and synthesizer != SynthesizerName.MOMENTS:
-        raise InputError(
-            "--schema",
-            "needs a synthesizer that restores categories",
-            value=synthesizer,
-            fix="use --synthesizer moments",
-        )
-    if synthesizer != "mixing":
-        facts["table"] = table
-        facts["images"] = Images.of(
-            SynthesizerName.named(synthesizer),
-            facts["width"],
-            None if shape is None else tuple(shape),
-            upright,
-        )
-        for name in ("mixture", "clip", "redraw"):
-            if name in typed:
-                raise InputError(
-                    f"--{name}", "has no meaning for moments", value=asked[name], fix="leave it out"
-                )
-            del asked[name]
-        if "samples" not in typed:
-            del asked["samples"]
-        made = make_moments_plan(scheme="cape", **asked, **facts)
-        check_fits(made)
-        check_room(made)
-        return made.calibrate(epsilon)
-    if facts["class_sizes"] is None:
-        raise InputError("--class-sizes", "must be declared to mix rows", fix="give public sizes")
-    return make_plan(scheme="cape", **asked, **facts).calibrate(epsilon)
+        raise InputError("epsilon", "must be above 0 and finite", value=epsilon, fix="set one")
+    made = make_plan(facts, method, scheme="cape", **who)
+    check_fits(made)
+    check_room(made)
+    return made.calibrate(epsilon)
 
 
 def _write(path: Path, text: str) -> None:
     try:
         path.write_text(text)
     except OSError:
-        raise InputError("--out", "cannot be written", value=path, fix="name a file") from None
+        raise InputError("out", "cannot be written", value=path, fix="name a file") from None
 
 
-def _map(mixing: opt.Mixing, table: Table | None, info: DatasetInfo | None = None) -> Any:
-    """By the ranges that a schema declares, or by one for all columns."""
-    from capemix.synthesizers.tables import map_of
+def _declared_facts(
+    schema: Path | None, features: str | None, label: str | None, declared: opt.DeclaredFacts
+) -> Facts:
+    """What is public of the rows that a plan is for: as a schema says, or by names."""
+    from capemix.data import Table
+    from capemix.facts import Facts
 
-    if table is None:
-        return mixing.public_map(info)
-    for option, given in (("range", mixing.public_range), ("center", mixing.public_center)):
-        if given is not None:
-            raise InputError(
-                f"--public-{option}", "is the schema's to say", value=given, fix="leave it out"
-            )
-    return map_of(table)
-
-
-def _about(schema: Path | None, named: dict[str, str | None]) -> LabeledRows:
-    """What is public of the rows that a plan is for: as a schema says, or as ``named``."""
-    import numpy as np
-
-    from capemix.data import LabeledRows, Table
-
-    for option, given in named.items():
+    named = {"features": features, "label": label, "classes": declared.classes}
+    for field, given in named.items():
         if (given is None) == (schema is None):
             raise InputError(
-                f"--{option}",
+                field,
                 "must be given, or a schema" if schema is None else "is the schema's to say",
                 value=given,
                 fix="write it, or give --schema" if schema is None else "leave it out",
             )
     if schema is not None:
-        return Table.read(schema).no_rows()
-    names, shape = _features(str(named["features"]))
-    return LabeledRows(
-        features=np.empty((0, len(names))),
-        labels=np.empty(0, dtype=np.int64),
-        classes=opt.parse_names("--classes", str(named["classes"])) or (),
-        feature_names=tuple(names),
-        label_name=str(named["label"]),
-        image_shape=None if shape is None else (shape[0], shape[1]),
+        declared.refuse_beside_schema()
+        rows = Table.read(schema).no_rows()
+        return Facts.of(rows, class_sizes=declared.sizes(rows.classes))
+    names, shape = parse_features(str(features))
+    classes = opt.parse_names("classes", declared.classes)
+    return Facts(
+        features=names,
+        label=str(label),
+        classes=classes,
+        class_sizes=declared.sizes(classes),
+        normalise=declared.public_map(),
+        image_shape=shape,
     )
 
 
-def _features(text: str) -> tuple[list[str], list[int] | None]:
-    from capemix.data.rows import pixel_names
-
-    height, by, width = text.partition("x")
-    if by and height.isdigit() and width.isdigit() and int(height) and int(width):
-        return list(pixel_names((int(height), int(width)))), [int(height), int(width)]
-    names = [name.strip() for name in text.split(",")]
-    if not all(names) or len(set(names)) != len(names):
-        raise InputError(
-            "--features", "must be distinct names", value=text, fix="write a,b,c or 28x28"
-        )
-    return names, None
-
-
 def _show_guarantee(
-    made: Asked, as_json: bool, found: dict[str, Any], *, seeded: bool = False
+    made: Plan, as_json: bool, found: dict[str, Any], *, seeded: bool = False
 ) -> None:
     guarantee = made.guarantee(seeded=seeded)
     facts = {

@@ -9,14 +9,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from capemix.cli import options as opt
+from capemix.cli.command import Commands
 from capemix.errors import InputError
 
 if TYPE_CHECKING:
     from capemix.ledger.ledger import Line
 
-ledger = typer.Typer(
-    no_args_is_help=True, rich_markup_mode=None, help="The budget ledger of your own data."
-)
+ledger = Commands(help="The budget ledger of your own data.")
 
 
 @ledger.command("set-limit")

@@ -19,17 +19,10 @@ class MovedError(CapemixError):
     """A command or a method of the laboratory, which is a package of its own."""
 
 
-def one_of(names: tuple[str, ...]) -> dict[str, Any]:
-    """Of a `typer.Option`: a synthesizer that is here; one of the laboratory says where it is."""
-
-    def parse(name: str) -> str:
-        if name in _METHODS:
-            raise _moved(f"--synthesizer {name}", f"capemix-research baseline --method {name}")
-        if name not in names:
-            raise typer.BadParameter(f"{name!r} is not one of {', '.join(names)}.")
-        return name
-
-    return {"parser": parse, "metavar": f"[{'|'.join(names)}]"}
+def check_moved(method: str) -> None:
+    """Say of a method of the laboratory where it is."""
+    if method in _METHODS:
+        raise _moved(f"--synthesizer {method}", f"capemix-research baseline --method {method}")
 
 
 def add_moved(group: typer.Typer, *names: str, before: str = "") -> None:

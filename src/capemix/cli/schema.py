@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from capemix.cli import options as opt
+from capemix.cli.command import Commands
 from capemix.errors import InputError, printable
 
 if TYPE_CHECKING:
@@ -18,9 +19,16 @@ if TYPE_CHECKING:
 
     from capemix.data import Table
 
-schema = typer.Typer(
-    no_args_is_help=True,
-    rich_markup_mode=None,
+SchemaFile = Annotated[
+    Path | None,
+    typer.Option(
+        "--schema",
+        help="What is public of a table's columns, as `capemix schema draft` writes it.",
+        show_default=False,
+    ),
+]
+
+schema = Commands(
     help="What is public of a table's columns: declared, or drafted from rows and confirmed.",
 )
 

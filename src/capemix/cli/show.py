@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Final
 
@@ -13,13 +13,16 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
+from capemix import documents
 from capemix.accounting.mint import CONFIRMED_DRAFT, NOT_DECLARED
 from capemix.evaluate import Comparison, Score
 from capemix.federation import Scheme
 from capemix.guarantee import Guarantee, Status
-from capemix.plan import Accountant, MomentsPlan, Plan
+from capemix.plan import Plan
 from capemix.private import PRIVATE
-from capemix.release import Release, ReleasedPlan
+from capemix.queries import Relation
+from capemix.release import Release
+from capemix.sums.steps import Coverage
 
 _MOST_SHOWN: Final = 20
 """Classes of a confusion matrix that still fits a screen."""
@@ -85,103 +88,155 @@ def print_ledger(lines: list[dict[str, Any]]) -> None:
     )
 
 
-def account_of(plan: ReleasedPlan, guarantee: Guarantee) -> dict[str, Any]:
-    """What `capemix calibrate`, `account` and `synth` print as JSON."""
+def account_of(plan: Plan, guarantee: Guarantee) -> dict[str, Any]:
+    """What `capemix calibrate`, `account` and `synth` print as JSON. ``noise`` and ``site_noise``
+    are deviations on a released number, where the release is one sum."""
+    federation, adversary = plan.federation, guarantee.adversary
     found: dict[str, Any] = {
         "epsilon": guarantee.epsilon,
         "delta": guarantee.delta,
-        "noise": plan.noise,
-        "noise_multiplier": plan.noise_multiplier,
+        "method": plan.method.kind,
+        "noise": _noise(plan),
+        "noise_multiplier": guarantee.views[guarantee.view].noise_multiplier,
         "relation": str(guarantee.relation),
         "accountant": guarantee.accountant,
         "status": str(guarantee.status),
         "arithmetic": guarantee.arithmetic,
+        "scheme": str(federation.scheme),
     }
-    if isinstance(plan, (Plan, MomentsPlan)):
-        found |= _who_adds_noise(plan, guarantee)
-    return found | {"view": guarantee.view, "views": guarantee.as_json()["views"]}
-
-
-def _who_adds_noise(plan: Plan | MomentsPlan, guarantee: Guarantee) -> dict[str, Any]:
-    found: dict[str, Any] = {}
-    if isinstance(plan, MomentsPlan):
-        found["synthesizer"] = str(plan.synthesizer)
-    found["scheme"] = str(plan.federation.scheme)
     if guarantee.accountant == "sound":
         found["epsilon_pld"] = guarantee.epsilon_pld
-    if plan.federation.scheme != "central":
+    if federation.scheme is not Scheme.CENTRAL:
         found |= {
-            "sites": guarantee.adversary.sites,
-            "colluding": guarantee.adversary.colluding,
-            "dropouts": guarantee.adversary.dropouts,
-            "honest": guarantee.adversary.honest,
+            "sites": adversary.sites,
+            "colluding": adversary.colluding,
+            "dropouts": adversary.dropouts,
+            "honest": adversary.honest,
+            "site_noise": _site_noise(plan),
         }
-        if isinstance(plan, Plan):
-            found["site_noise"] = plan.site_noise
-    if plan.federation.scheme == "cape":
-        found["price"] = guarantee.adversary.price
-    return found
+    if federation.scheme is Scheme.CAPE:
+        found["price"] = adversary.price
+    views = documents.as_json(guarantee)["views"]
+    return found | {"view": guarantee.view, "views": views}
 
 
-def print_release(release: Release, folder: Path, noise_on: str = "") -> None:
-    """The one-screen summary of a release. ``noise_on`` says what the noise is on, where the plan
-    is none of capemix."""
-    guarantee, plan = release.guarantee, release.plan
-    adversary = guarantee.adversary
-    epsilon = "infinite" if guarantee.epsilon is None else f"{guarantee.epsilon:.4g}"
+def _noise(plan: Plan) -> float | None:
+    """Of a release that is one sum, the deviation of the noise on each of its numbers."""
+    return plan.query(plan.body[0].name).deviation if plan.drawn else None
+
+
+def _site_noise(plan: Plan) -> float | None:
+    """One site's own noise on a number of a released row; of an averaged one, on its own row."""
+    noise, sites = _noise(plan), plan.federation.sites
+    if noise is None:
+        return None
+    root = math.sqrt(sites)
+    return noise * root if plan.federation.averaged else noise / root
+
+
+_COVERED: Final = {
+    Coverage.PUBLIC: "by what is declared public",
+    Coverage.PER_ROW: "of each record by itself",
+    Coverage.PAID: "paid for out of the budget",
+    Coverage.NOT_COVERED: "NOT covered by the guarantee",
+}
+
+_NEIGHBOURS: Final = {
+    Relation.ADD_REMOVE: "when one record is added or left out",
+    Relation.REPLACE_ONE: "when one record is replaced by another",
+}
+
+
+def print_release(release: Release, folder: Path, plan: Plan | None = None) -> None:
+    """The one-screen summary of a release. ``plan`` says of sites and noise what a release of
+    another kind of plan does not have."""
+    guarantee = release.guarantee
     table = Table(show_header=False, box=None, pad_edge=False)
-    read = guarantee.status is Status.FROM_ROWS
-    table.add_row(
-        "it would be" if read else "guarantee",
-        f"epsilon {epsilon}, delta {guarantee.delta:.3g}, {guarantee.relation}"
-        f" ({guarantee.accountant} accountant)",
-    )
-    table.add_row("status", str(guarantee.status))
-    for said in guarantee.assumptions:
-        if said == CONFIRMED_DRAFT or said.endswith(NOT_DECLARED.format("")):
-            table.add_row("", said)
-    if guarantee.epsilon_pld is not None:
-        table.add_row("", f"PLD reference {guarantee.epsilon_pld:.4g} (continuous Gaussian)")
-    for name, cost in guarantee.views.items():
-        table.add_row(f"{name} view", f"epsilon {_number(cost.epsilon)}")
-    counted = isinstance(plan, MomentsPlan) or (
-        isinstance(plan, Plan) and plan.accountant is Accountant.SOUND
-    )
-    if adversary.sites > 1 and counted and isinstance(plan, (Plan, MomentsPlan)):
-        table.add_row(
-            "against",
-            f"the server with {adversary.colluding} of {adversary.sites} sites colluding,"
-            f" {adversary.dropouts} missing",
-        )
-        if plan.federation.scheme is Scheme.CAPE:
-            table.add_row(
-                "price", f"{adversary.price:.3g} times the variance, for trusting nobody (S/h)"
-            )
-        table.add_row("", "simulated: all sites ran in this one process")
-    if isinstance(plan, Plan):
-        on = (
-            f"on a mixture of {plan.mixing.mixture} rows of norm {plan.mixing.clip:.3g}"
-            f" (each site adds {_number(plan.site_noise)}; {guarantee.arithmetic})"
-        )
-    elif isinstance(plan, MomentsPlan):
-        on = f"times what a record adds, over all rounds ({guarantee.arithmetic})"
-    else:
-        on = f"{noise_on} ({guarantee.arithmetic})".lstrip()
-    table.add_row("noise", f"{_number(plan.noise)} {on}")
-    for step in plan.steps:
-        table.add_row(step.name, f"{step.says} [{step.coverage}]", style=None)
-    table.add_row("rows", f"{len(release)} synthetic rows, {len(plan.classes)} classes")
-    if release.soft_labels is not None:
-        table.add_row("", "with a probability for each class beside the label")
-    table.add_row("files", str(folder))
+    for name, text in _lines(release, folder, plan):
+        table.add_row(name, text)
     console = Console(markup=False, highlight=False)
     console.print(table)
-    lines = [asdict(line) for line in plan.budget()]
-    print_table("budget, against the strongest view", lines)
+    print_table("What each sum costs, against the strongest observer", _costs(release))
     for warning in release.warnings:
         console.print(f"Warning: {warning}.", soft_wrap=True)
     if guarantee.status is not Status.GUARANTEE:
         console.print(f"Note: {guarantee.status}. Do not publish this as a private release.")
+
+
+def _costs(release: Release) -> list[dict[str, Any]]:
+    return [
+        {
+            "sum": line.line,
+            "reads": line.reads,
+            "a_record_adds_at_most": line.sensitivity,
+            "share": f"{line.share:.1%}",
+            "epsilon_alone": line.epsilon_alone,
+            "epsilon_so_far": line.epsilon_composed,
+        }
+        for line in release.plan.budget()
+    ]
+
+
+def _lines(release: Release, folder: Path, plan: Plan | None) -> Iterator[tuple[str, str]]:
+    guarantee, known = release.guarantee, release.plan.known
+    epsilon = "infinite" if guarantee.epsilon is None else f"{guarantee.epsilon:.4g}"
+    yield (
+        "it would be" if guarantee.status is Status.FROM_ROWS else "guarantee",
+        f"epsilon {epsilon}, delta {guarantee.delta:.3g} {_NEIGHBOURS[guarantee.relation]}"
+        f" ({guarantee.accountant} accountant)",
+    )
+    yield "status", str(guarantee.status)
+    for said in guarantee.assumptions:
+        if said == CONFIRMED_DRAFT or said.endswith(NOT_DECLARED.format("")):
+            yield "", said
+    if guarantee.epsilon_pld is not None:
+        yield "", f"PLD reference {guarantee.epsilon_pld:.4g} (continuous Gaussian)"
+    for name, cost in guarantee.views.items():
+        yield f"{name} view", f"epsilon {_number(cost.epsilon)}"
+    if plan is not None:
+        yield "method", plan.method.kind
+        yield from _site_lines(plan, guarantee)
+        yield "noise", f"{_noise_line(plan, guarantee)} ({guarantee.arithmetic})"
+    for step in release.plan.steps:
+        yield step.name, f"{step.says}: {_COVERED[step.coverage]}"
+    yield "rows", f"{len(release)} synthetic rows of {len(known.listed)} classes"
+    if release.soft_labels is not None:
+        yield "", "with a probability for each class beside the label"
+    yield "files", str(folder)
+
+
+def _site_lines(plan: Plan, guarantee: Guarantee) -> Iterator[tuple[str, str]]:
+    adversary = guarantee.adversary
+    if adversary.sites < 2 or not plan.countable:
+        return
+    yield (
+        "against",
+        f"the server, with {adversary.colluding} of {adversary.sites} sites colluding and"
+        f" {adversary.dropouts} missing",
+    )
+    if plan.federation.scheme is Scheme.CAPE:
+        yield (
+            "price",
+            f"the noise has {adversary.price:.3g} times the variance that a trusted curator would"
+            " need, since nobody is trusted",
+        )
+    yield "", "all sites were simulated in this one process"
+
+
+def _noise_line(plan: Plan, guarantee: Guarantee) -> str:
+    """Of rows that are released with their noise, the noise on a number; of others, of all sums."""
+    noise = _noise(plan)
+    if noise is None:
+        times = guarantee.views[guarantee.view].noise_multiplier
+        return (
+            "Gaussian; taken over all the sums below, its deviation is"
+            f" {_number(times)} times the most that one record can change them"
+        )
+    line = plan.body[0]
+    return (
+        f"Gaussian, of deviation {_number(noise)} on each number of a sum of records divided by"
+        f" {_number(line.divisor)}; one record adds at most {_number(line.l2_norm_bound)} to a sum"
+    )
 
 
 def print_scores(
@@ -243,7 +298,21 @@ def _confusion(title: str, score: Score, classes: Sequence[str | int]) -> Table:
 
 
 @contextmanager
-def row_progress(total: int, *, quiet: bool) -> Iterator[Callable[[int], None] | None]:
+def progress_of(
+    plan: Plan, *, quiet: bool
+) -> Iterator[tuple[Callable[[int], None] | None, Callable[[int], None] | None]]:
+    """Two ways to tell how far a release is: by the rows of a drawn sum, or by sums. A bar on the
+    terminal's error stream shows the one that goes with the plan, and is gone when it is done."""
+    rows = sum(line.rows for line in plan.body) * plan.federation.sites
+    total, what = (rows, "synthetic rows") if plan.drawn else (len(plan.names), "private sums")
+    with row_progress(total, what, quiet=quiet) as advance:
+        yield (advance, None) if plan.drawn else (None, advance)
+
+
+@contextmanager
+def row_progress(
+    total: int, what: str = "synthetic rows", *, quiet: bool
+) -> Iterator[Callable[[int], None] | None]:
     """A bar on the terminal's error stream, gone when the work is done."""
     console = Console(stderr=True)
     if quiet or not console.is_terminal:
@@ -251,7 +320,7 @@ def row_progress(total: int, *, quiet: bool) -> Iterator[Callable[[int], None] |
         return
     columns = (TextColumn("{task.description}"), BarColumn(), TimeRemainingColumn())
     with Progress(*columns, console=console, transient=True) as bar:
-        task = bar.add_task("synthetic rows", total=total)
+        task = bar.add_task(what, total=total)
         yield lambda done: bar.advance(task, done)
 
 

@@ -10,17 +10,15 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from capemix.cli import options as opt
+from capemix.cli.command import Commands
 from capemix.errors import InputError, printable
 
 if TYPE_CHECKING:
-    from capemix.agent import Holdings
+    from capemix.agent import SiteState
     from capemix.data import LabeledRows, Table, UnlistedRows
     from capemix.ledger import Lineage
-    from capemix.plan import Asked
 
-site = typer.Typer(
-    no_args_is_help=True, rich_markup_mode=None, help="A site of a federation: its rows and agent."
-)
+site = Commands(help="A site of a federation: its rows and agent.")
 
 Data = Annotated[str, typer.Option(help="The site's rows: a .csv, .parquet or .npz file.")]
 LabelColumn = Annotated[str | None, typer.Option(help="Label column.", show_default=False)]
@@ -56,15 +54,15 @@ def check(
     """Look at the site's own rows against the public schema, before it joins."""
     from capemix.agent import rows_for
     from capemix.data import open_cells, open_table, unread
-    from capemix.plan import table_of
+    from capemix.engines.flower.files import read_plan_file
     from capemix.private import PRIVATE
 
-    proposed, features = _proposed(plan)
-    table = table_of(proposed)
-    used = rows_for(_rows(data, label, table), proposed, features)
+    facts = read_plan_file(plan).facts
+    table = facts.table
+    used = rows_for(_rows(data, label, table), facts)
     lost = unread(open_table(data, table) if table else open_cells(data, label), table)
-    lost = {name: count for name, count in lost.items() if name in features}
-    counts = dict(zip(map(str, proposed.classes), used.class_counts().tolist(), strict=True))
+    lost = {name: count for name, count in lost.items() if name in facts.features}
+    counts = dict(zip(map(str, facts.listed), used.class_counts().tolist(), strict=True))
     rows = len(used) + used.unfit
     report = {"rows": rows, "used": len(used), "classes": counts, "private": PRIVATE}
     report["cells_that_are_no_number"] = lost
@@ -89,23 +87,6 @@ def check(
         said = "confirmed by its owner" if table.is_confirmed else "NOT confirmed: decline it"
         print(f"The plan's schema was drafted from rows, and {said}.")
     print("(for the site's own people; nothing of this is sent)")
-
-
-def _proposed(file: Path) -> tuple[Asked, tuple[str, ...]]:
-    """The plan of a plan file, and the columns that it is about."""
-    from capemix import documents
-    from capemix.plan import asked_from_json
-
-    try:
-        found = documents.load(file, name="--plan")
-        features = tuple(str(name) for name in found["schema"]["features"])
-        return asked_from_json(found["plan"]), features
-    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-        if isinstance(error, InputError):
-            raise
-        raise InputError(
-            "--plan", "is not a plan file", value=file, fix="ask for it again"
-        ) from None
 
 
 def _show_columns(rows: LabeledRows) -> None:
@@ -159,7 +140,7 @@ def serve(
 ) -> None:
     """Hold the rows and answer the protocol, until stopped."""
     from capemix import documents
-    from capemix.agent import Holdings, load_identity
+    from capemix.agent import SiteState, load_identity
     from capemix.agent import serve as listen
     from capemix.protocol.agreement import public_bytes
     from capemix.protocol.policy import Policy
@@ -178,7 +159,7 @@ def serve(
             "--identity", "is not the roster's key for this site", value=number, fix="check both"
         )
     budget = _budget(ledger, lineage, new=new_lineage)
-    holdings = Holdings(
+    state = SiteState(
         number=number,
         identity=key,
         roster=members,
@@ -188,9 +169,9 @@ def serve(
         test_seed=test_seed,
     )
     print(f"ledger head {budget.ledger.head()}", flush=True)
-    _warn_of_memory(holdings)
+    _warn_of_memory(state)
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # as a service is stopped
-    server = listen(holdings, socket, group)
+    server = listen(state, socket, group)
     try:
         print(f"site {number} listens on {socket}", flush=True)
         server.serve_forever()
@@ -201,13 +182,13 @@ def serve(
         socket.unlink(missing_ok=True)
 
 
-def _warn_of_memory(holdings: Holdings) -> None:
+def _warn_of_memory(state: SiteState) -> None:
     """For the site's own people: a plan that does not fit fails after it is charged, and by how
     many rows there are."""
     from capemix.kernels.memory import memory
 
-    rows = holdings.rows.features.nbytes
-    most = holdings.policy.largest_memory_bytes + 3 * rows  # as read, by the plan, on the lattice
+    rows = state.rows.features.nbytes
+    most = state.policy.largest_memory_bytes + 3 * rows  # as read, by the plan, on the lattice
     if most > memory():
         typer.echo(
             f"warning: the rows and the largest plan that the policy allows may take"
@@ -229,9 +210,9 @@ def _rows(data: str, label: str | None, table: Table | None) -> UnlistedRows | L
 
 def _schema(plan: Path) -> Table:
     """What the agent codes its rows by. Its people have read it: it takes part by no other."""
-    from capemix.plan import table_of
+    from capemix.engines.flower.files import read_plan_file
 
-    found = table_of(_proposed(plan)[0])
+    found = read_plan_file(plan).facts.table
     if found is None:
         raise InputError(
             "--plan", "has no schema to code rows by", value=plan, fix="leave the option out"

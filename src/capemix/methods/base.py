@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -40,9 +40,17 @@ class SyntheticRows:
 
 class Method(ABC):
     """A way from noisy sums to rows. A subclass is a frozen dataclass: its fields are its config,
-    from which the command line makes options; ``kind``, whose type is a `Literal`, is its name."""
+    from which the command line makes options; ``kind``, whose type is a `Literal`, is its name.
+    ``summary`` says in one line what it is for."""
 
+    summary: ClassVar[str] = ""
     kind: str
+
+    @classmethod
+    def usual(cls, *, scheme: str, form: str, **config: Any) -> Self:  # noqa: ARG003
+        """The config whose parts are ``config``, and what is not said as it goes with the scheme
+        and its form."""
+        return cls(**config)
 
     @abstractmethod
     def outline(self, plan: Plan) -> tuple[QueryShape, ...]:

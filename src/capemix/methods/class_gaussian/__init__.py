@@ -4,7 +4,7 @@ it is spread, from private sums."""
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final, Literal
+from typing import TYPE_CHECKING, ClassVar, Final, Literal
 
 from capemix.errors import InputError
 from capemix.facts import MOST
@@ -70,6 +70,7 @@ _CODED: Final = Step(
 class ClassGaussian(Method):
     """``samples`` rows are drawn; None: as many as there are records, by their noisy count."""
 
+    summary: ClassVar[str] = "A Gaussian for each class, for tables of up to 250 columns."
     kind: Literal["class-gaussian"] = "class-gaussian"
     samples: int | None = field(
         default=None,

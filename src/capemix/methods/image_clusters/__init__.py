@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final, Literal
+from typing import TYPE_CHECKING, ClassVar, Final, Literal
 
 from capemix.errors import InputError
 from capemix.methods import method
@@ -81,6 +81,7 @@ class ImageClusters(Method):
     """``samples`` images are drawn; None: four times as many as there are records, by their noisy
     count."""
 
+    summary: ClassVar[str] = "Gaussian clusters of each class, for images."
     kind: Literal["image-clusters"] = "image-clusters"
     samples: int | None = field(
         default=None,

@@ -16,7 +16,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -73,6 +73,7 @@ class Mixing(Method):
     ``tune`` the number of mixtures and their size are chosen for that by the noise they will have.
     """
 
+    summary: ClassVar[str] = "Noisy averages of random rows of a class (DP-CDA, DP-Mix)."
     kind: Literal["mixing"] = "mixing"
     samples: int | tuple[int, ...] = field(
         default=1000, metadata={"help": "Synthetic rows, over all classes."}
@@ -164,6 +165,12 @@ class Mixing(Method):
                     value=getattr(self, name),
                     fix="leave one of them out",
                 )
+
+    @classmethod
+    def usual(cls, **config: Any) -> Mixing:
+        from capemix.methods.mixing.planning import usual_mixing
+
+        return usual_mixing(**config)
 
     # -- public numbers ------------------------------------------------------------------------
 

@@ -1,0 +1,64 @@
+"""`capemix data`: the datasets there are, and what a file looks like."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import typer
+
+from capemix.cli import options as opt
+from capemix.cli.schema import SchemaFile
+
+
+def describe(
+    name: Annotated[
+        str | None, typer.Argument(help="A dataset or a file; all datasets by default.")
+    ] = None,
+    label: Annotated[str | None, typer.Option(help="Label column of a file.")] = None,
+    classes: Annotated[
+        str | None, typer.Option(help="Classes that rows may have: a,b,c.", show_default=False)
+    ] = None,
+    schema: SchemaFile = None,
+    json: opt.Json = False,
+) -> None:
+    """The datasets there are, or what a file looks like to capemix (shown to its owner only): how
+    many records count, and which columns make others count for nothing."""
+    from capemix.cli.show import print_json, print_table
+    from capemix.data import DATASETS, Table, open_cells, open_data, open_table, unread
+    from capemix.private import PRIVATE
+
+    if name is None:
+        found = [
+            {
+                "name": info.name,
+                "features": info.width,
+                "classes": len(info.classes),
+                "range": list(info.value_range),
+                "records": sum(info.class_sizes),
+                "source": info.source,
+            }
+            for info in DATASETS.values()
+        ]
+        if json:
+            print_json({"datasets": found})
+        else:
+            print_table("datasets", found)
+        return
+    table = None if schema is None else Table.read(schema)
+    listed = opt.parse_names("classes", classes)
+    rows = open_data(name, label, classes=listed, table=table).train
+    facts: dict[str, Any] = {
+        "name": name,
+        "features": rows.width,
+        "classes": list(rows.classes),
+        "records": len(rows),
+        "class_sizes": rows.class_counts().tolist(),
+        "count_for_nothing": rows.unfit,
+    }
+    if name not in DATASETS:
+        cells = open_cells(name, rows.label_name) if table is None else open_table(name, table)
+        facts["cells_that_are_no_number"] = unread(cells, table)
+    if json:
+        print_json(facts if name in DATASETS else facts | {"private": PRIVATE})
+    else:
+        print_table("rows (private to you unless the data is public)", [facts])

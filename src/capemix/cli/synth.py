@@ -1,0 +1,147 @@
+"""`capemix synth`: rows in, a release with its guarantee out."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from typing import TYPE_CHECKING, Annotated, Any, cast
+
+import typer
+
+from capemix.cli import options as opt
+from capemix.cli.command import method_asked
+from capemix.errors import InputError
+
+if TYPE_CHECKING:
+    from capemix.data import LabeledRows, UnlistedRows
+    from capemix.facts import Facts
+    from capemix.plan import Plan
+
+Normalise = Annotated[
+    opt.NormaliseName | None,
+    typer.Option(
+        help="public, or site-zscore as the paper has it, which no sound guarantee covers"
+        " [default: site-zscore with --accountant paper, else public].",
+        show_default=False,
+        rich_help_panel=opt.PAPER,
+    ),
+]
+
+
+@opt.with_options(
+    opt.DataOptions,
+    opt.MethodName,
+    opt.DeclaredFacts,
+    opt.Counted,
+    opt.Adversary,
+    opt.Dealing,
+    opt.PaperModes,
+)
+def synth(
+    data: opt.DataOptions,
+    _named: opt.MethodName,
+    declared: opt.DeclaredFacts,
+    counted: opt.Counted,
+    adversary: opt.Adversary,
+    dealing: opt.Dealing,
+    paper: opt.PaperModes,
+    context: typer.Context,
+    epsilon: opt.Epsilon,
+    out: opt.Out,
+    delta: opt.Delta = 1e-5,
+    scheme: opt.Scheme = "central",
+    sites: opt.Sites = None,
+    normalise: Normalise = None,
+    json: opt.Json = False,
+) -> None:
+    """Make synthetic rows of a file, and say what is promised of them.
+
+    FILE is a .csv, .parquet or .npz file; or digits, mnist or fashion-mnist. What is not declared
+    (classes, ranges) is measured, and paid for out of the budget.
+    """
+    from capemix.cli.show import account_of, print_json, print_release, progress_of, spinner
+    from capemix.engines.local import LocalEngine
+    from capemix.plan import make_plan
+    from capemix.randomness.source import SeededSource, SystemSource
+    from capemix.release import check_output
+    from capemix.run import run
+
+    check_epsilon(epsilon)  # before any row is read
+    check_output(out)
+    opened = data.open(declared, dealing)
+    facts = facts_of(opened, declared, normalise)
+    known: dict[str, Any] = {} if opened.info is None else {"deskew": opened.info.handwriting}
+    method = method_asked(context).method(facts, scheme=scheme, form=paper.form, **known)
+    free = math.isinf(epsilon) or method.claimed
+    if free:  # nothing is promised of any row, and so nothing is paid for
+        opened = opened.as_they_come()
+        facts = facts_of(opened, declared, normalise)
+    parts: list[LabeledRows] | None = None
+    if scheme != "central":
+        parts = dealing.deal(opened, sites, data.test_seed)
+    if free:
+        by_site = normalise is None and declared.public_range is None and facts.table is None
+        facts = _unpaid(facts, parts or [opened.declared()[0]], z_scores=method.claimed and by_site)
+    lineage = counted.account(known=opened.info is not None, ask=not json)
+    seed = data.test_seed
+    rows: UnlistedRows | list[LabeledRows] | LabeledRows = opened.whole if parts is None else parts
+    with spinner("calibrating", quiet=json):
+        plan = make_plan(
+            facts,
+            method,
+            delta=delta,
+            epsilon=epsilon,
+            scheme=scheme,
+            sites=1 if parts is None else len(parts),
+            **adversary.who(),
+            **paper.who(),
+        )
+    with progress_of(plan, quiet=json) as (by_rows, by_sums):
+        source = SystemSource() if seed is None else SeededSource(seed)
+        engine = LocalEngine(rows, source, progress=by_rows)
+        release = run(plan, engine, lineage, progress=by_sums)
+    with spinner("writing the release", quiet=json):
+        folder = release.save(out)
+    made = cast("Plan", release.plan)
+    if json:
+        said = {"warnings": list(release.warnings), "out": str(folder)}
+        print_json({**account_of(made, release.guarantee), **said})
+    else:
+        print_release(release, folder, made)
+
+
+def check_epsilon(epsilon: float) -> None:
+    """A budget is a number above 0."""
+    if math.isnan(epsilon) or epsilon <= 0:
+        raise InputError("epsilon", "must be above 0", value=epsilon, fix="give a budget, or inf")
+
+
+def facts_of(
+    opened: opt.Opened, declared: opt.DeclaredFacts, normalise: opt.NormaliseName | None = None
+) -> Facts:
+    """What is public of the rows: declared, known of a dataset, or said by a schema."""
+    from capemix.facts import Facts
+    from capemix.sums.steps import SiteZScore
+
+    sizes = declared.sizes(opened.classes, opened.info)
+    if normalise != "site-zscore":
+        how = declared.public_map(opened.info)
+        return Facts.of(opened.whole, class_sizes=sizes, normalise=how)
+    for field in ("public_range", "public_center"):
+        if getattr(declared, field) is not None:
+            raise InputError(
+                field,
+                "has no meaning for --normalise site-zscore",
+                value=getattr(declared, field),
+                fix="leave it out, or use --normalise public",
+            )
+    return Facts.of(opened.whole, class_sizes=sizes, normalise=SiteZScore())
+
+
+def _unpaid(facts: Facts, sites: list[LabeledRows], *, z_scores: bool) -> Facts:
+    """Where nothing is promised, rows are taken as they stand, or by each site's own z-scores, as
+    the paper has it."""
+    from capemix.api import as_they_stand
+    from capemix.sums.steps import SiteZScore
+
+    return as_they_stand(replace(facts, normalise=SiteZScore()) if z_scores else facts, sites)
