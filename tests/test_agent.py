@@ -144,9 +144,7 @@ def a_run(keys: dict[str, Any], plan: Plan, folder: Path, run: int = 1) -> Run:
     spool.mkdir(parents=True, exist_ok=True)
     number = run.to_bytes(16, "big")
     step = step_of(plan, release=number)
-    return Run(
-        step, keys["roster"], keys["coordinator"], number, spool, chunk_bytes=LEAST_CHUNK
-    )
+    return Run(step, keys["roster"], keys["coordinator"], number, spool, chunk_bytes=LEAST_CHUNK)
 
 
 def test_agents_over_sockets_give_the_local_release(

@@ -255,9 +255,7 @@ def test_a_plan_file_has_the_schema_and_no_other_names(tmp_path: Path) -> None:
     assert (plan.facts.table, plan.facts.features) == (PEOPLE, PEOPLE.names)
     said = json.loads(plan_text(a_plan()))
     for change in ({"features": ["age"]}, {"label": "age"}, {"image_shape": [3, 4]}):
-        (tmp_path / "plan.json").write_text(
-            json.dumps(said | {"facts": said["facts"] | change})
-        )
+        (tmp_path / "plan.json").write_text(json.dumps(said | {"facts": said["facts"] | change}))
         with pytest.raises(InputError, match="does not fit the rows"):
             read_plan_file(tmp_path / "plan.json")
 

@@ -36,7 +36,6 @@ from capemix.methods.class_gaussian.estimate import CENTRE, CENTRES, SPREAD, SPR
 from capemix.methods.image_clusters import ImageClusters
 from capemix.methods.measured import CLASS_SIZES, CLIP_NORM, RANGES, SCALES
 from capemix.methods.mixing import MIXTURES, Mixing
-from capemix.methods.mixing.planning import plan_mixtures
 from capemix.methods.projected import NORMS_OF
 from capemix.plan import Plan, make_plan
 from capemix.protocol.agreement import public_bytes
@@ -58,14 +57,14 @@ from capemix.queries import Relation
 from capemix.randomness.source import SeededSource
 from capemix.release import Release
 from capemix.run import run as carry_out
-from capemix.statistics.histograms import ClassCounts
+from capemix.statistics.histograms import ClassCounts, MeansAndSquares, ValueSizes
 from capemix.statistics.moments import Moments, NormHistogram, Spreads
 from capemix.statistics.projection import Projection
 from capemix.sums import share as share_module
 from capemix.sums.query import SumQuery
 from capemix.sums.rows import ClippedRows, normalise_rows
 from capemix.sums.share import prepare_records
-from capemix.sums.statistic import Statistic
+from capemix.sums.statistic import _KINDS, Statistic
 from capemix.sums.steps import ColumnMap, PublicMap
 from conftest import Capemix
 
@@ -194,7 +193,9 @@ def test_a_plan_comes_back_as_it_was_written() -> None:
         measured,
         replace(a_plan(facts=facts_of(class_sizes=(9, 9)), masks="gaussian"), chosen={"rank": 3}),
         a_plan(relation="replace-one", method=ClassGaussian()),
-        a_plan(facts=facts_of(normalise=ColumnMap((0.0,) * 5, (1.0,) * 5, (-4.0,) * 5, (4.0,) * 5))),
+        a_plan(
+            facts=facts_of(normalise=ColumnMap((0.0,) * 5, (1.0,) * 5, (-4.0,) * 5, (4.0,) * 5))
+        ),
     ):
         said = json.loads(json.dumps(documents.as_json(plan)))
         assert documents.from_json(Plan, said, name="the plan") == plan
@@ -676,12 +677,8 @@ def test_no_statistic_that_looks_at_several_records_reaches_a_site() -> None:
 
 
 def test_what_each_kind_of_statistic_adds_is_a_function_of_each_record_alone() -> None:
-    """Of every kind that a message can carry: the parts of two sites' rows add up to the whole's."""
-    from capemix.sums.statistic import _KINDS
-
+    """Of every kind that a message can carry: what two parts of the rows add is the whole's."""
     frame, rows = Projection(WAY, 5, 2), some_rows()
-    from capemix.statistics.histograms import MeansAndSquares, ValueSizes
-
     asked: tuple[Statistic, ...] = (
         ClippedRows(5, 2, WAY, 1.0),
         ClassCounts(5, 2),
@@ -752,9 +749,7 @@ def test_a_limit_of_the_plans_epsilon_pays_whatever_sizes_are_found(
         assert admitted is not None
         account, before = admitted[0], account
         paid += costs[0].epsilon
-        assert (before.total.epsilon < account.total.epsilon) == (
-            name in (plan.names[0], MIXTURES)
-        )
+        assert (before.total.epsilon < account.total.epsilon) == (name in (plan.names[0], MIXTURES))
     assert account.holds
     assert paid == pytest.approx(epsilon, rel=2e-3)
     assert not first_step(plan).fits(account)
@@ -856,18 +851,12 @@ def test_facts_that_were_measured_cannot_be_measured_again(tmp_path: Path) -> No
     step = first_step(plan)
     told = replace(step, plan=replace(plan, measured=early).settled())
     world.to(world.run(told))
-    second = replace(told, name=RANGES, statistic=_value_sizes())
+    second = replace(told, name=RANGES, statistic=ValueSizes(5))
     other = replace(plan, measured=replace(early, class_sizes=(30_000, 30_000))).settled()
     for later in (plan, other):
         said = world.answer(replace(second, plan=later))
         assert "what was measured of the release cannot be changed" in str(said)
     assert world.answer(second) is None
-
-
-def _value_sizes() -> Statistic:
-    from capemix.statistics.histograms import ValueSizes
-
-    return ValueSizes(5)
 
 
 def test_a_policy_of_columns_holds_for_what_is_said_to_be_measured(tmp_path: Path) -> None:
@@ -924,9 +913,7 @@ def sums_of(asked: Statistic, features: Any, labels: Any, lattice: int | None) -
 @pytest.mark.parametrize("lattice", [None, 1000])
 @pytest.mark.parametrize("size", [1e-300, 1e300])
 @pytest.mark.parametrize("clip", [1e-100, 1.0, 1e300])
-def test_no_numbers_in_a_sum_can_stop_a_site(
-    lattice: int | None, size: float, clip: float
-) -> None:
+def test_no_numbers_in_a_sum_can_stop_a_site(lattice: int | None, size: float, clip: float) -> None:
     frame = Projection(
         WAY, 5, 2, centre=np.full((2, 5), size), basis=np.full((5, 3), -size),
         without=np.full((5, 2), size),

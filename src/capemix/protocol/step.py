@@ -177,7 +177,6 @@ class ReleaseStep:
             return "a release's sums are made once each, in their order"
         return None
 
-
     def _as_agreed(self, known: Plan) -> Plan:
         """This plan with the method that was agreed to, if its own is what facts that are measured
         by now make of that one."""
