@@ -14,6 +14,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -26,7 +27,7 @@ from flwr.app import ConfigRecord, RecordDict
 from capemix.data import LabeledRows, partition
 from capemix.engines.flower import exchange as exchange_module
 from capemix.engines.flower.app_folder import write_federation
-from capemix.engines.flower.coordinator_app import Settings, find_sites, no_rows
+from capemix.engines.flower.coordinator_app import Settings, find_sites
 from capemix.engines.flower.envelope import Refused, pack, pack_refusal, unpack
 from capemix.engines.flower.files import (
     RELEASED,
@@ -36,13 +37,15 @@ from capemix.engines.flower.files import (
     plan_text,
     read_plan_file,
 )
-from capemix.engines.flower.local import run_on_loopback, schema_of
+from capemix.engines.flower.local import run_on_loopback
 from capemix.engines.flower.processes import ChildError, Processes
 from capemix.engines.flower.progress import Progress
 from capemix.engines.flower.relay import AGENT_SOCKET, AGENT_SOCKETS, agent_path, ask_agent
 from capemix.engines.flower.rounds import WINDOW, Round
-from capemix.engines.local import run_local
+from capemix.engines.local import LocalEngine
 from capemix.errors import InputError
+from capemix.facts import Facts
+from capemix.methods.mixing import Mixing
 from capemix.plan import Plan, make_plan
 from capemix.protocol.agreement import public_bytes
 from capemix.protocol.chunks import LEAST_CHUNK
@@ -51,9 +54,12 @@ from capemix.protocol.roster import Member, Roster
 from capemix.protocol.site import ROUNDS
 from capemix.protocol.wire import ProtocolError, parse
 from capemix.randomness.source import SeededSource
+from capemix.run import run as carry_out
 from capemix.sums.share import share_bytes
+from capemix.sums.steps import PublicMap
 from conftest import Capemix
 from test_protocol import CHUNKS, World, assert_sum, chunked
+from world import mixtures_of
 
 SEED = 7
 
@@ -73,11 +79,8 @@ def rows() -> LabeledRows:
 @pytest.fixture(scope="module")
 def plan(rows: LabeledRows) -> Plan:
     return make_plan(
-        width=rows.width,
-        classes=rows.classes,
-        class_sizes=(80, 80, 80),
-        samples=180,
-        mixture=8,
+        Facts.of(rows, class_sizes=(80, 80, 80), normalise=PublicMap()),
+        Mixing(samples=180, mixture=8, clip=1.0),
         scheme="cape",
         sites=4,
         colluding=1,
@@ -124,9 +127,9 @@ def test_the_bytes_are_the_same_in_process_simulated_and_deployed(
     assert set(outcome.lost) == {"2"}
     assert [done.answered for done in outcome.rounds][:4] == [4, 4, 4, 4]
     assert outcome.rounds[-1].answered == 3
-    assert outcome.rounds[3].bytes_in > 4 * share_bytes(plan) > 4 * LEAST_CHUNK
+    assert outcome.rounds[3].bytes_in > 4 * share_bytes(mixtures_of(plan)) > 4 * LEAST_CHUNK
     assert all(outcome.peak_memory[who] > 1 << 20 for who in ("coordinator", "superlink", "agent"))
-    run_local(plan, parts, source=SeededSource(SEED)).save(tmp_path / "local")
+    carry_out(plan, LocalEngine(parts, SeededSource(SEED))).save(tmp_path / "local")
     folders = [tmp_path / name for name in ("local", "out", "sim")]
     assert len({(folder / "synthetic.parquet").read_bytes() for folder in folders}) == 1
     theirs, ours, again = (json.loads((f / "manifest.json").read_text()) for f in folders)
@@ -440,7 +443,7 @@ def test_chunks_come_from_many_sites_at_once_and_never_more_than_the_window(
     assert grid.most_chunks == grid.most_sites == WINDOW
     assert grid.pushed == 6 * len(ROUNDS) + 6 * CHUNKS
     assert [each.number for each in shown] == [1, 2, 3, 4, 5, 6]
-    assert shown[3].expected_bytes == 6 * share_bytes(world.plan)
+    assert shown[3].expected_bytes == 6 * share_bytes(mixtures_of(world.plan))
     assert shown[4].seconds_left == pytest.approx(4.0, abs=0.5)  # two rounds of two seconds
     assert "round 5 of 6, agree: 1 sites in, 5 to come, 0 lost" in str(shown[4])
 
@@ -528,38 +531,43 @@ def test_a_plan_file_comes_back_and_a_bad_one_is_refused(
     plan: Plan, rows: LabeledRows, tmp_path: Path
 ) -> None:
     path = tmp_path / "plan.json"
-    path.write_text(plan_text(plan, schema_of(rows)))
-    found, schema = read_plan_file(path)
+    path.write_text(plan_text(plan))
+    found = read_plan_file(path)
     assert found == plan
-    empty = no_rows(found, schema)
-    assert (empty.feature_names, empty.label_name) == (rows.feature_names, "risk")
-    assert len(empty) == 0
+    assert (found.facts.features, found.facts.label) == (rows.feature_names, "risk")
     for text in ("", "[]", "{}", '{"plan": 1, "schema": {}}', '{"plan": {}, "schema": {}}'):
         path.write_text(text)
         with pytest.raises(InputError):
             read_plan_file(path)
+    said = json.loads(plan_text(plan))
     for broken in ({}, {"features": 3, "label": "x"}, {"features": ["a"]}):
+        path.write_text(json.dumps(said | {"facts": broken}))
         with pytest.raises(InputError):
-            no_rows(plan, broken)
+            read_plan_file(path)
+    for changed in (
+        replace(plan, multiplier=None),
+        make_plan(plan.facts, plan.method).calibrate(1.0),  # of one curator
+    ):
+        path.write_text(plan_text(changed))
+        with pytest.raises(InputError, match="calibrated cape plan"):
+            read_plan_file(path)
 
 
-def test_init_writes_an_app_that_flower_can_read(
-    plan: Plan, rows: LabeledRows, tmp_path: Path
-) -> None:
+def test_init_writes_an_app_that_flower_can_read(plan: Plan, tmp_path: Path) -> None:
     import tomllib
 
-    write_federation(tmp_path / "fed", plan, schema_of(rows))
+    write_federation(tmp_path / "fed", plan)
     app = tomllib.loads((tmp_path / "fed" / "app" / "pyproject.toml").read_text())["tool"]["flwr"]
     settings = Settings.from_config(app["app"]["config"])
     assert settings.plan == tmp_path / "fed" / "plan.json"
-    assert read_plan_file(settings.plan)[0] == plan
+    assert read_plan_file(settings.plan) == plan
     for component in app["app"]["components"].values():
         module, _, name = component.partition(":")
         source = tmp_path / "fed" / "app" / (module.replace(".", "/") + ".py")
         assert f"{name} = " in source.read_text()
     assert not list((tmp_path / "fed" / "app").rglob("*.json"))
     with pytest.raises(InputError, match="in use"):
-        write_federation(tmp_path / "fed", plan, schema_of(rows))
+        write_federation(tmp_path / "fed", plan)
     wrong: list[dict[str, Any]] = [{"out": "relative"}, {"round-seconds": 0.0}, {"chunk-bytes": 9}]
     for change in (*wrong, {"wait-seconds": "soon"}, {"chunk-bytes": 65536.0}):
         with pytest.raises(InputError):
@@ -583,10 +591,10 @@ def test_the_coordinators_commands(capemix: Capemix, tmp_path: Path) -> None:
     proposal += ("--classes", "0,1", "--class-sizes", 90, "--out", tmp_path / "plan.json")
     for features, width in (("a,b,c", 3), ("4x5", 20)):
         assert capemix(*proposal, "--features", features, "--json").json["epsilon"] <= 3
-        plan, schema = read_plan_file(tmp_path / "plan.json")
-        assert plan.classes == (0, 1)
-        assert plan.mixing.width == len(schema["features"]) == width
-    assert schema["image_shape"] == [4, 5]
+        facts = read_plan_file(tmp_path / "plan.json").facts
+        assert facts.classes == (0, 1)
+        assert facts.width == len(facts.features) == width
+    assert facts.image_shape == (4, 5)
     folder = tmp_path / "fed"
     found = capemix("federate", "init", folder, "--plan", tmp_path / "plan.json", "--json").json
     assert all(Path(path).exists() for path in found["files"])

@@ -23,9 +23,6 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from capemix.plan.rounds import Round, plan_rounds
-from capemix.protocol.part import Part
-from capemix.synthesizers.tables import map_of
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -35,28 +32,35 @@ from capemix.cli.options import parse_sizes
 from capemix.data import LabeledRows, Table, UnlistedRows, by_site, draft_table, open_cells, readers
 from capemix.data.idx import parse_idx, read_gzip_idx
 from capemix.data.schema import Category, Number
-from capemix.engines.flower.coordinator_app import Settings, no_rows
+from capemix.engines.flower.coordinator_app import Settings
 from capemix.engines.flower.envelope import Refused, pack, unpack
 from capemix.engines.flower.files import (
     Outcome,
     plan_text,
     read_plan_file,
 )
-from capemix.engines.local import run_local
+from capemix.engines.local import LocalEngine
 from capemix.errors import InputError
-from capemix.federation import Federation, Scheme
+from capemix.facts import Facts, map_of
 from capemix.ledger import Account
-from capemix.plan import make_moments_plan, make_plan, plan_from_json
+from capemix.methods.class_gaussian import ClassGaussian
+from capemix.methods.class_gaussian.estimate import SPREADS
+from capemix.methods.measured import CLASS_SIZES, RANGES
+from capemix.methods.mixing import Mixing
+from capemix.methods.mixing.planning import plan_mixtures
+from capemix.plan import Plan, make_plan
 from capemix.protocol import wire
 from capemix.protocol.hello import introduce, new_challenge, site_of
 from capemix.protocol.policy import Policy
 from capemix.protocol.roster import Roster
 from capemix.protocol.site import ROUNDS
+from capemix.protocol.step import ReleaseStep
 from capemix.protocol.wire import COORDINATOR, Message
-from capemix.queries import Relation
 from capemix.randomness.source import SeededSource
 from capemix.release import read_release
-from capemix.statistics.moments import Moments, Spreads
+from capemix.run import run as carry_out
+from capemix.statistics.histograms import ClassCounts, ValueSizes
+from capemix.statistics.moments import Spreads
 from capemix.statistics.projection import Projection
 from capemix.sums.share import prepare_site
 from capemix.sums.steps import PublicMap
@@ -70,10 +74,19 @@ from world import (
     counting_plan,
     identity,
     signed_request,
+    step_of,
 )
 
-PLAN = make_plan(**{**ASKED, "noise": 0.5, "width": 4})
-SCHEMA: dict[str, Any] = {"features": ["a", "b", "c", "d"], "label": "y", "image_shape": [2, 2]}
+PLAN = replace(plan_mixtures(**{**ASKED, "noise": 0.5, "width": 4}), epsilon=1.0)
+
+
+def as_json(value: Any) -> Any:
+    """As it is after a journey in a message."""
+    return json.loads(json.dumps(documents.as_json(value)))
+
+
+def plan_of(found: Any) -> Plan:
+    return documents.from_json(Plan, found, name="the plan")
 
 
 @cache
@@ -109,9 +122,10 @@ def a_release() -> tuple[Path, dict[str, Any], bytes]:
         image_shape=(2, 2),
     )
     asked: dict[str, Any] = {"width": 4, "class_sizes": (3, 3), "samples": 4, "mixture": 1}
-    plan = make_plan(**asked, noise=1.0, classes=("a", "b"))
+    plan = plan_mixtures(**asked, noise=1.0, classes=("a", "b"))
+    plan = replace(plan, facts=Facts.of(rows, class_sizes=(3, 3), normalise=PublicMap()))
     folder = Path(tempfile.mkdtemp(prefix="capemix-fuzz-")).resolve() / "release"
-    release = run_local(plan, [rows], source=SeededSource(1))
+    release = carry_out(plan, LocalEngine([rows], SeededSource(1)))
     replace(release, soft_labels=np.full((4, 2), 0.5)).save(folder)
     manifest = json.loads((folder / "manifest.json").read_text())
     return folder, manifest, (folder / "synthetic.parquet").read_bytes()
@@ -146,67 +160,103 @@ def test_bent_tables_under_a_true_digest(data: st.DataObject) -> None:
 # -- plans, policies, rosters, keys ----------------------------------------------------------------
 
 
+ANY_METHOD: Final = Policy(methods=("mixing", "class-gaussian", "image-clusters"))
+
+
+def judged(found: Any, policy: Policy = ANY_METHOD) -> ReleaseStep | None:
+    """What a site makes of a proposal, up to its consent."""
+    step: ReleaseStep | None = taken_or_refused(ReleaseStep.from_json, found)
+    if step is None or taken_or_refused(step.misfit) is not None:
+        return None
+    said = taken_or_refused(policy.declines, step, Account(policy.limit))
+    assert said is None or isinstance(said, str)
+    return step
+
+
 @fuzz(150)
-@given(bent_json(json.loads(json.dumps(PLAN.as_json()))))
+@given(bent_json(as_json(PLAN)))
 def test_bent_plans(found: dict[str, Any]) -> None:
-    plan = taken_or_refused(plan_from_json, found)
-    if plan is not None:  # a site's policy looks at it next
-        taken_or_refused(Policy().declines, plan, SCHEMA, 0.0)
+    plan = taken_or_refused(plan_of, found)
+    if plan is not None:  # a site looks at it next, and its policy
+        judged(step_of(PLAN).as_json() | {"plan": found})
 
 
-ROUNDS_PLAN = make_moments_plan(
-    width=4, classes=(0, 1), normalise=PublicMap.of_range(0, 1), scheme="cape", sites=4
+SUMS_PLAN: Final = make_plan(
+    Facts(tuple("abcd"), "y", (0, 1), normalise=PublicMap.of_range(0, 1)),
+    ClassGaussian(),
+    scheme="cape",
+    sites=4,
 ).calibrate(0.9)
-A_ROUND = ROUNDS_PLAN.rounds(0).plan(
-    "class sizes",
-    classes=(0, 1),
-    contribution=Moments(Projection(PublicMap.of_range(0, 1), 4, 2), 1.0, (1.0, 0.0)),
-)
-PART = Part(bytes(16), ROUNDS_PLAN, "class sizes")
-ROUNDS_POLICY = Policy(synthesizers=("moments",))
+STEP: Final = ReleaseStep(bytes(16), SUMS_PLAN, CLASS_SIZES, ClassCounts(4, 2))
 
 
-def test_the_valid_round_is_agreed_to() -> None:
-    part = Part.from_json(json.loads(json.dumps(PART.as_json())))
-    assert ROUNDS_POLICY.declines(A_ROUND, SCHEMA, Account(ROUNDS_POLICY.limit), part) is None
+def test_the_valid_step_is_agreed_to() -> None:
+    step = judged(json.loads(json.dumps(STEP.as_json())))
+    assert step is not None
+    assert ANY_METHOD.declines(step, Account(ANY_METHOD.limit)) is None
 
 
 @fuzz(100)
-@given(bent_json(json.loads(json.dumps(PART.as_json()))))
-def test_bent_parts(found: dict[str, Any]) -> None:
-    part = taken_or_refused(Part.from_json, found)
-    if part is not None:
-        account = Account(ROUNDS_POLICY.limit)
-        taken_or_refused(ROUNDS_POLICY.declines, A_ROUND, SCHEMA, account, part)
-        taken_or_refused(part.follows, PART)
+@given(bent_json(json.loads(json.dumps(STEP.as_json()))))
+def test_bent_steps(found: dict[str, Any]) -> None:
+    step = judged(found)
+    if step is not None:
+        taken_or_refused(step.follows, STEP)
+        taken_or_refused(STEP.follows, step)
+
+
+OPEN_PLAN: Final = make_plan(
+    Facts(tuple("abcd"), "y", (0, 1)), Mixing(samples=20, mixture=4), scheme="cape", sites=4
+).calibrate(0.9)
+OPEN_STEP: Final = ReleaseStep(bytes(16), OPEN_PLAN, CLASS_SIZES, ClassCounts(4, 2))
+MEASURED: Final = replace(
+    OPEN_PLAN,
+    measured=replace(
+        OPEN_PLAN.facts,
+        class_sizes=(90, 70),
+        normalise=PublicMap.of_range(0, 1),
+        clip_norm=1.5,
+    ),
+).settled()
 
 
 @fuzz(60)
-@given(bent_json(json.loads(json.dumps(A_ROUND.as_json()))))
-def test_bent_rounds(found: dict[str, Any]) -> None:
-    plan = taken_or_refused(plan_from_json, found)
-    if plan is not None:
-        account = Account(ROUNDS_POLICY.limit)
-        taken_or_refused(ROUNDS_POLICY.declines, plan, SCHEMA, account, PART)
+@given(bent_json(json.loads(json.dumps(OPEN_STEP.as_json()))))
+def test_bent_steps_that_measure_facts(found: dict[str, Any]) -> None:
+    step = judged(found)
+    if step is not None:
+        later = ReleaseStep(bytes(16), MEASURED, RANGES, ValueSizes(4))
+        taken_or_refused(later.follows, step)
+
+
+@fuzz(100)
+@given(bent_json(json.loads(json.dumps(step_of(MEASURED, bytes(16)).as_json()))))
+def test_bent_facts_that_were_measured(found: dict[str, Any]) -> None:
+    """Whatever they are, the noise keeps the epsilon that was agreed to, or it is declined."""
+    step = judged(found)
+    if step is not None:
+        taken_or_refused(step.follows, OPEN_STEP)
+        if ANY_METHOD.declines(step, Account(ANY_METHOD.limit)) is None:
+            guarantee = step.plan.guarantee(reference=False)
+            assert guarantee.epsilon is not None
+            assert guarantee.epsilon <= (step.plan.epsilon or 0.0) * (1 + 1e-9)
 
 
 @fuzz(30)
-@given(bent_text(json.loads(plan_text(ROUNDS_PLAN, SCHEMA))))
-def test_bent_plan_files_of_rounds(text: str) -> None:
+@given(bent_text(json.loads(plan_text(SUMS_PLAN))))
+def test_bent_plan_files_of_several_sums(text: str) -> None:
     path = written("plan.json", text)
-    found = no_more_than(path, read_plan_file, path)
-    if found is not None:
-        taken_or_refused(no_rows, *found)
+    no_more_than(path, read_plan_file, path)
 
 
 TABLE: Final = Table(
     (Number("age", 0, 90, type="integer"), Category("smokes", (False, True), missing=True)),
     Category("ill", ("no", "yes")),
 )
-TABLE_PLAN: Final = make_moments_plan(
-    width=4, classes=("no", "yes"), normalise=map_of(TABLE), table=TABLE, scheme="cape", sites=4
+TABLE_PLAN: Final = make_plan(
+    Facts.of(TABLE.no_rows()), ClassGaussian(), scheme="cape", sites=4
 ).calibrate(0.9)
-TABLE_PART: Final = Part(bytes(16), TABLE_PLAN, "class sizes")
+TABLE_STEP: Final = ReleaseStep(bytes(16), TABLE_PLAN, CLASS_SIZES, ClassCounts(TABLE.width, 2))
 
 
 def schema_of(found: Any) -> Table:
@@ -223,64 +273,63 @@ def test_bent_schemas_of_tables(found: dict[str, Any]) -> None:
 
 
 @fuzz(60)
-@given(bent_json(json.loads(json.dumps(TABLE_PART.as_json()))))
-def test_bent_parts_with_a_schema(found: dict[str, Any]) -> None:
-    part = taken_or_refused(Part.from_json, found)
-    if part is not None:
-        account, schema = Account(ROUNDS_POLICY.limit), TABLE.no_rows().schema()
-        taken_or_refused(ROUNDS_POLICY.declines, A_ROUND, schema, account, part)
-        taken_or_refused(lacking, TABLE.no_rows(), schema["features"], part)
+@given(bent_json(json.loads(json.dumps(TABLE_STEP.as_json()))))
+def test_bent_steps_with_a_schema(found: dict[str, Any]) -> None:
+    step = judged(found)
+    if step is not None:
+        taken_or_refused(lacking, TABLE.no_rows(), step.plan.facts)
 
 
 @fuzz(30)
-@given(bent_text(json.loads(plan_text(TABLE_PLAN, TABLE.no_rows().schema()))))
+@given(bent_text(json.loads(plan_text(TABLE_PLAN))))
 def test_bent_plan_files_with_a_schema(text: str) -> None:
     path = written("plan.json", text)
-    found = no_more_than(path, read_plan_file, path)
-    if found is not None:
-        taken_or_refused(no_rows, *found)
+    no_more_than(path, read_plan_file, path)
 
 
-SUM_PLAN: Final = plan_rounds(
-    [Round("spread", "", 4, 1.0, 1.0, groups=2)],
-    Federation(Scheme.CAPE, sites=3, colluding=1),
-    epsilon=1.0,
-    delta=1e-5,
-    relation=Relation.ADD_REMOVE,
-).plan(
-    "spread",
-    classes=("a", "b"),
-    contribution=Spreads(
+ADDED: Final = replace(
+    STEP,
+    plan=replace(SUMS_PLAN, chosen={"rank": 2}),
+    name=SPREADS,
+    statistic=Spreads(
         Projection(
-            PublicMap(), 4, 2, centre=np.ones((2, 4)), basis=np.ones((4, 2)), scale=np.ones(2)
+            PublicMap.of_range(0, 1),
+            4,
+            2,
+            centre=np.ones((2, 4)),
+            basis=np.ones((4, 2)),
+            scale=np.ones(2),
         ),
         1.0,
     ),
 )
 
 
+def test_the_valid_sum_of_what_a_record_adds_is_one() -> None:
+    assert ADDED.misfit() is None
+
+
 @fuzz(150)
-@given(bent_json(json.loads(json.dumps(SUM_PLAN.as_json()))))
-def test_bent_plans_of_what_a_record_adds(found: dict[str, Any]) -> None:
-    plan = taken_or_refused(plan_from_json, found)
-    if plan is not None:
-        taken_or_refused(prepare_site, plan, np.ones((3, 4)), np.array([0, 1, 1]))
+@given(bent_json(json.loads(json.dumps(ADDED.as_json()))["statistic"]))
+def test_bent_statistics(found: dict[str, Any]) -> None:
+    step = judged(ADDED.as_json() | {"statistic": found})
+    if step is not None:
+        rows, labels = np.ones((3, 4)), np.array([0, 1, 1])
+        taken_or_refused(prepare_site, step.query, rows, labels)
 
 
 @fuzz(50)
-@given(bent_text(json.loads(plan_text(PLAN, SCHEMA))))
+@given(bent_text(json.loads(plan_text(PLAN))))
 def test_bent_plan_files(text: str) -> None:
     path = written("plan.json", text)
-    found = no_more_than(path, read_plan_file, path)
-    if found is not None:
-        taken_or_refused(no_rows, *found)
+    no_more_than(path, read_plan_file, path)
 
 
 @fuzz(60)
-@given(bent_json(SCHEMA))
-def test_bent_schemas(schema: dict[str, Any]) -> None:
-    taken_or_refused(no_rows, PLAN, schema)
-    taken_or_refused(Policy(columns=("a", "b", "c", "d")).declines, PLAN, schema, 0.0)
+@given(bent_json(as_json(PLAN.facts)))
+def test_bent_facts(facts: dict[str, Any]) -> None:
+    found = step_of(PLAN).as_json()
+    judged(found | {"plan": found["plan"] | {"facts": facts}}, Policy(columns=("a", "b")))
 
 
 POLICY: dict[str, Any] = {
@@ -300,7 +349,7 @@ POLICY: dict[str, Any] = {
 def test_bent_policies(text: str) -> None:
     policy = taken_or_refused(a_document, Policy, text)
     if policy is not None:
-        said = taken_or_refused(policy.declines, PLAN, SCHEMA, 0.0)
+        said = taken_or_refused(policy.declines, step_of(PLAN), Account(policy.limit))
         assert said is None or isinstance(said, str)
 
 
@@ -749,11 +798,10 @@ def test_bent_class_sizes(text: str) -> None:
 @fuzz(25)
 @given(st.data())
 def test_bent_numbers_of_a_plan(data: st.DataObject) -> None:
-    asked = {**ASKED, "samples": (1,), "class_sizes": [1]}
-    bent = data.draw(bent_json(json.loads(json.dumps(asked))))
-    bent = {key: tuple(v) if isinstance(v, list) else v for key, v in bent.items()}
-    if set(ASKED) <= set(bent) <= {*ASKED, "noise"}:
-        taken_or_refused(lambda: plan_from_json({**PLAN.as_json(), **bent}))
+    found = as_json(PLAN)
+    for part in ("facts", "method", "federation"):
+        bent = data.draw(bent_json(found[part]))
+        taken_or_refused(plan_of, found | {part: bent})
 
 
 def test_odd_values_are_odd() -> None:
@@ -796,7 +844,7 @@ def test_text_without_an_encoding_inside_a_message_is_refused() -> None:
         {"noise": 1e300},
         {"clip": 1e300},
         {"clip": 1e-300},
-        {"width": 10**15},
+        {"width": 10**5},
         {"sites": 10**6, "dropouts": 10**5},
         {"sites": 1000, "colluding": 400, "dropouts": 100},
     ],
@@ -805,10 +853,9 @@ def test_a_monstrous_plan_is_judged_at_once(asked: dict[str, Any]) -> None:
     """A coordinator's plan must not keep a site busy, or break it off."""
 
     def judged() -> str | None:
-        plan = make_plan(**{**ASKED, "noise": 0.5, "width": 4, **asked})
-        again = plan_from_json(json.loads(json.dumps(plan.as_json())))
-        said: str | None = Policy().declines(again, SCHEMA, 0.0)
-        return said
+        plan = plan_mixtures(**{**ASKED, "noise": 0.5, "width": 4, **asked})
+        step = ReleaseStep.from_json(json.loads(json.dumps(step_of(plan).as_json())))
+        return step.misfit() or Policy().declines(step, Account(Policy().limit))
 
     taken_or_refused(judged)
 
@@ -818,8 +865,10 @@ def test_a_schema_of_very_many_columns_is_judged_at_once() -> None:
     column = {"type": "number", "low": 0, "high": 1}
     columns = [column | {"name": f"c{n}"} for n in range(100_000)]
     found = documents.as_json(TABLE) | {"columns": columns}
-    said = {**TABLE_PART.as_json(), "whole": {**TABLE_PLAN.as_json(), "table": found}}
-    assert taken_or_refused(Part.from_json, said) is None
+    said = TABLE_STEP.as_json()
+    facts = said["plan"]["facts"] | {"table": found, "features": [each["name"] for each in columns]}
+    for bent in (facts, facts | {"normalise": None}):
+        assert judged(said | {"plan": said["plan"] | {"facts": bent}}) is None
     assert taken_or_refused(schema_of, found) is not None
 
 
@@ -834,9 +883,9 @@ def test_a_schema_of_very_many_columns_is_judged_at_once() -> None:
         {"columns": "abc"},
         {"columns": [["a"]]},
         {"classes": [None]},
-        {"synthesizers": "mixing"},
-        {"synthesizers": ["mixing", "dp-mix"]},
-        {"synthesizers": [["mixing"]]},
+        {"methods": "mixing"},
+        {"methods": ["mixing", "dp-mix"]},
+        {"methods": [["mixing"]]},
     ],
 )
 def test_a_policy_of_other_types_is_refused(change: dict[str, Any]) -> None:

@@ -57,14 +57,14 @@ from capemix.queries import Relation
 from capemix.randomness.source import SeededSource
 from capemix.release import Release
 from capemix.run import run as carry_out
-from capemix.statistics.histograms import ClassCounts
+from capemix.statistics.histograms import ClassCounts, MeansAndSquares, ValueSizes
 from capemix.statistics.moments import Moments, NormHistogram, Spreads
 from capemix.statistics.projection import Projection
 from capemix.sums import share as share_module
 from capemix.sums.query import SumQuery
 from capemix.sums.rows import ClippedRows, normalise_rows
 from capemix.sums.share import prepare_records
-from capemix.sums.statistic import Statistic
+from capemix.sums.statistic import _KINDS, Statistic
 from capemix.sums.steps import ColumnMap, PublicMap
 from conftest import Capemix
 
@@ -677,12 +677,8 @@ def test_no_statistic_that_looks_at_several_records_reaches_a_site() -> None:
 
 
 def test_what_each_kind_of_statistic_adds_is_a_function_of_each_record_alone() -> None:
-    """Of every kind that a message can carry: the parts of two sites' rows add up to the whole's."""
-    from capemix.sums.statistic import _KINDS
-
+    """Of every kind that a message can carry: what two parts of the rows add is the whole's."""
     frame, rows = Projection(WAY, 5, 2), some_rows()
-    from capemix.statistics.histograms import MeansAndSquares, ValueSizes
-
     asked: tuple[Statistic, ...] = (
         ClippedRows(5, 2, WAY, 1.0),
         ClassCounts(5, 2),
@@ -855,18 +851,12 @@ def test_facts_that_were_measured_cannot_be_measured_again(tmp_path: Path) -> No
     step = first_step(plan)
     told = replace(step, plan=replace(plan, measured=early).settled())
     world.to(world.run(told))
-    second = replace(told, name=RANGES, statistic=_value_sizes())
+    second = replace(told, name=RANGES, statistic=ValueSizes(5))
     other = replace(plan, measured=replace(early, class_sizes=(30_000, 30_000))).settled()
     for later in (plan, other):
         said = world.answer(replace(second, plan=later))
         assert "what was measured of the release cannot be changed" in str(said)
     assert world.answer(second) is None
-
-
-def _value_sizes() -> Statistic:
-    from capemix.statistics.histograms import ValueSizes
-
-    return ValueSizes(5)
 
 
 def test_a_policy_of_columns_holds_for_what_is_said_to_be_measured(tmp_path: Path) -> None:

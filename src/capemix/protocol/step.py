@@ -3,7 +3,8 @@ agrees to all of its sums or to none.
 
 From the plan a site works out itself how many sums there are, who takes part in each, how much
 noise it has and what it costs. Only what a record adds (the statistic) comes with each sum, since
-it may depend on earlier ones; it can be anything that adds no more than the plan says.
+it may depend on earlier ones: one of the kind, size and bound that the plan says, of rows as the
+plan maps them.
 """
 
 from __future__ import annotations

@@ -331,7 +331,7 @@ def _permissive(plan: Plan) -> Policy:
     )
 
 
-def _most_demands(plan: Plan) -> dict[str, int]:
+def _most_demands(plan: Plan) -> dict[str, Any]:
     """What the plan asks of a machine, whatever class sizes are measured: no more than of classes
     as small as a mixture, all of whose records are in every draw."""
     found, method = [asdict(demands_of(plan))], plan.method
