@@ -23,7 +23,7 @@ import numpy.typing as npt
 
 from capemix.accounting import mint
 from capemix.accounting.theorem1 import Theorem1
-from capemix.errors import InputError
+from capemix.errors import InputError, member
 from capemix.facts import MOST, Facts
 from capemix.methods import measured, method
 from capemix.methods.base import Method, SyntheticRows
@@ -118,6 +118,8 @@ class Mixing(Method):
     )
 
     def __post_init__(self) -> None:
+        for name, kind in (("pool", Pool), ("selection", Selection), ("accountant", Accountant)):
+            object.__setattr__(self, name, member(kind, getattr(self, name), name))
         samples = self.samples if isinstance(self.samples, tuple) else (self.samples,)
         whole = (self.mixture, *samples, *(() if self.redraw is None else (self.redraw,)))
         if any(type(number) is not int or not 0 <= number <= MOST for number in whole):
