@@ -128,7 +128,7 @@ class Policy:
             return f"epsilon {guarantee.epsilon:.4g} is above what the plan says"
         if guarantee.epsilon > self.max_epsilon:
             return f"epsilon {guarantee.epsilon:.4g} is above {self.max_epsilon:.4g} a run"
-        if guarantee.delta > self.max_delta * (1 + 1e-9):  # a sum of parts, by rounding
+        if guarantee.delta > self.max_delta:
             return f"delta {guarantee.delta:.3g} is above {self.max_delta:.3g}"
         if not step.fits(account):
             return f"the budget of {self.total_epsilon:.4g} in all would be overspent"
