@@ -18,7 +18,8 @@ from capemix.api import synthesize
 from capemix.data import LabeledRows
 from capemix.errors import InputError
 from capemix.ledger import Ledger, Limit
-from capemix.plan import Plan, make_plan
+from capemix.methods.mixing.planning import plan_mixtures
+from capemix.plan import Plan
 from capemix.release import read_release
 
 LINEAGE = "people"
@@ -36,7 +37,7 @@ def some_rows() -> LabeledRows:
 
 
 def a_plan() -> Plan:
-    return make_plan(
+    return plan_mixtures(
         width=8, class_sizes=(150, 150), samples=40, mixture=8, classes=("no", "yes")
     ).calibrate(0.5)
 

@@ -11,7 +11,7 @@ from capemix import documents
 from capemix.data.schema import Table
 from capemix.errors import InputError
 from capemix.facts import Facts
-from capemix.program_cost import BudgetLine
+from capemix.plan import BudgetLine
 from capemix.private import public_text
 from capemix.queries import Participation, QueryShape
 from capemix.sums.steps import Normalise, Step

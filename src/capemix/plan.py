@@ -26,6 +26,8 @@ from capemix.sums.query import NoiseLaw, SumQuery
 from capemix.sums.statistic import Statistic
 from capemix.sums.steps import Coverage, Step
 
+__all__ = ["BudgetLine", "Plan", "make_plan"]
+
 
 @dataclass(frozen=True)
 class Plan:

@@ -11,6 +11,7 @@ from capemix.errors import InputError
 from capemix.kernels.memory import require_memory
 from capemix.ledger import Lineage
 from capemix.methods import measured
+from capemix.methods.base import SyntheticRows
 from capemix.plan import Plan
 from capemix.release import Release
 
@@ -37,9 +38,7 @@ def run(
         check_countable(ledger, read, seeded=origin.seeded)
         ledger.check(*plan.costs(ledger.relation))
     sums = Collector(plan, engine, progress=progress, before=_charging(ledger, plan))
-    if plan.opening:
-        sums.measured(measured.measure(sums))
-    made = sums.plan.method.release(sums)
+    made = rows_from(sums)
     plan, facts = sums.plan, sums.plan.known
     image = facts.image_shape
     origin = engine.origin(plan)
@@ -57,6 +56,14 @@ def run(
         mixed_labels=made.mixed_labels,
         warnings=sums.warnings,
     )
+
+
+def rows_from(sums: Collector) -> SyntheticRows:
+    """Ask for every sum of the collector's plan, in order, and make the rows of them. Then the
+    collector's plan has what was measured and chosen on the way."""
+    if sums.plan.opening:
+        sums.measured(measured.measure(sums))
+    return sums.plan.method.release(sums)
 
 
 def _charging(ledger: Lineage | None, asked: Plan) -> Callable[[Plan], None] | None:

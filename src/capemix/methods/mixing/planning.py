@@ -11,7 +11,7 @@ from capemix.federation import Form, MaskKind, Scheme, SiteNoise
 from capemix.methods.mixing import MIXTURES, Accountant, Mixing, Pool
 from capemix.plan import Plan, make_plan
 from capemix.queries import Relation, Selection
-from capemix.sums.query import NoiseLaw
+from capemix.sums.query import NoiseLaw, SumQuery
 from capemix.sums.steps import Normalise, PublicMap
 
 
@@ -122,3 +122,10 @@ def with_noise(plan: Plan, noise: float) -> Plan:
     """The plan whose released mixtures have noise of deviation ``noise``."""
     unit = replace(plan, multiplier=1.0).query(MIXTURES).deviation
     return replace(plan, multiplier=noise / unit)
+
+
+def mixture_sum(plan: Plan) -> SumQuery:
+    """The sum of drawn rows that a plan to mix rows asks for."""
+    if not isinstance(plan.method, Mixing):
+        raise ValueError("the plan mixes no rows")
+    return plan.query(MIXTURES, plan.method.statistic(plan))
