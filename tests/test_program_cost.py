@@ -90,7 +90,7 @@ def test_sums_in_which_a_record_takes_part_once_cost_what_gaussians_compose_to(
     assert composed(plan, plan.names, plan.delta - plan.list_failure) == pytest.approx(
         epsilon, rel=1e-4
     )
-    # In another order of blame: less noise on any one sum is found by the same accountant.
+    # With less noise the guarantee says so.
     louder = replace(plan, multiplier=(plan.multiplier or 0.0) / 1.1)
     assert (louder.guarantee().epsilon or math.inf) > 2.0
 
