@@ -28,16 +28,26 @@ from hypothesis import strategies as st
 
 from capemix.accounting.cost import CLAIMED, PROVED, Cost, response_rdp
 from capemix.accounting.sampled import ORDERS
-from capemix.api import Synthesizer, release_of, synthesize
+from capemix.api import Synthesizer, synthesize
+from capemix.collector import Engine
 from capemix.data import LabeledRows
+from capemix.engines.local import LocalEngine
 from capemix.errors import BudgetError, InputError
+from capemix.facts import Facts
 from capemix.ledger import Account, Head, Ledger, Limit, Way, default_path
 from capemix.ledger.filter import kappa, repetitions
+from capemix.methods import Method
+from capemix.methods.class_gaussian import ClassGaussian
+from capemix.methods.mixing import Mixing
+from capemix.methods.mixing.planning import plan_mixtures
 from capemix.plan import Plan, make_plan
 from capemix.queries import Relation
-from capemix.randomness.source import SeededSource, SystemSource
+from capemix.randomness.source import SeededSource
 from capemix.release import read_release
-from capemix_research.baselines import make_record_plan, release_records
+from capemix.run import run
+from capemix.sums.query import SumQuery
+from capemix.sums.steps import ColumnMap, PublicMap
+from capemix_research.baselines import RecordPlan, make_record_plan, release_records
 from conftest import Capemix
 
 KILLS = int(os.environ.get("CAPEMIX_KILLS", "20"))
@@ -47,7 +57,18 @@ LIMIT = Limit(5.0, 1e-5)
 @cache
 def a_plan(epsilon: float = 1.0, **changed: Any) -> Plan:
     asked: dict[str, Any] = {"width": 2, "class_sizes": (100, 100), "samples": 20, "mixture": 10}
-    return make_plan(**{**asked, "classes": ("no", "yes"), **changed}).calibrate(epsilon)
+    return plan_mixtures(**{**asked, "classes": ("no", "yes"), **changed}).calibrate(epsilon)
+
+
+def a_record_plan(epsilon: float, classes: tuple[str | int, ...] = (0, 1, 2)) -> RecordPlan:
+    facts = Facts(("a", "b"), "y", classes, normalise=PublicMap())
+    return make_record_plan("local-perturbation", facts).calibrate(epsilon)
+
+
+def cost_of(plan: Plan, relation: Relation | None = None) -> Cost:
+    """Of a plan whose facts are all declared."""
+    [cost] = plan.costs(relation)
+    return cost
 
 
 def some_rows(count: int = 200) -> LabeledRows:
@@ -91,12 +112,12 @@ def test_what_was_spent_is_what_dp_accounting_composes(
     rate: float, noise: float, draws: int, times: int
 ) -> None:
     selected = round(100 * rate)
-    plan = make_plan(
+    plan = plan_mixtures(
         width=2, class_sizes=(100,), samples=draws, mixture=selected, noise=noise / selected
     )
     account = Account(Limit(20.0, 1e-5))
     for _ in range(times):
-        admitted = account.admit(plan.cost())
+        admitted = account.admit(cost_of(plan))
         assert admitted is not None
         account = admitted[0]
     oracle = RdpAccountant(list(ORDERS))
@@ -108,7 +129,7 @@ def test_what_was_spent_is_what_dp_accounting_composes(
 
 @pytest.mark.parametrize(("limit", "each"), [(10.0, 1.0), (1.0, 0.1), (5.0, 2.0), (3.0, 0.05)])
 def test_repetitions_compose_as_tightly_as_if_planned_in_advance(limit: float, each: float) -> None:
-    cost = a_plan(each).cost()
+    cost = cost_of(a_plan(each))
     account, times = until_refused(Account(Limit(limit, 1e-5)), cost)
     by_order = (
         (limit - kappa(order, 1e-5)) / spent for order, spent in cost.curve.items() if spent
@@ -132,7 +153,7 @@ def test_repetitions_compose_as_tightly_as_if_planned_in_advance(limit: float, e
         a_plan(2.0, scheme="cape", sites=4, masks="gaussian"),
         a_plan(2.0, scheme="cape", sites=60, colluding=15, peers=14),
         a_plan(30.0),
-        make_record_plan("local-perturbation", width=3, classes=(0, 1, 2)).calibrate(2.0),
+        a_record_plan(2.0),
     ],
     ids=str.split("plain rounded replace-one fixed cape masks sparse thirty records"),
 )
@@ -140,24 +161,27 @@ def test_a_release_that_costs_the_whole_limit_fits_once(plan: Any) -> None:
     guarantee = plan.guarantee()
     relation = guarantee.relation
     account = Account(Limit(guarantee.epsilon, guarantee.delta, relation))
-    account, times = until_refused(account, plan.cost(relation))
+    cost = cost_of(plan, relation) if isinstance(plan, Plan) else plan.cost(relation)
+    account, times = until_refused(account, cost)
     assert times == 1
     assert account.epsilon <= guarantee.epsilon * (1 + 1e-9)
     assert account.used == pytest.approx(1.0, rel=0.01)
 
 
 def test_a_preliminary_count_leaves_the_order_open_and_the_whole_still_fits() -> None:
-    count = make_plan(width=2, class_sizes=(1,), samples=1, mixture=1, delta=1e-6).calibrate(0.5)
+    count = plan_mixtures(
+        width=2, class_sizes=(1,), samples=1, mixture=1, delta=1e-6
+    ).calibrate(0.5)
     main = a_plan(4.5, delta=9e-6)
     account = Account(LIMIT)
-    after_count = account.admit(count.cost(), preliminary=True)
+    after_count = account.admit(cost_of(count), preliminary=True)
     assert after_count is not None
     assert after_count[1] is Way.ALONE
     assert after_count[0].order is None
-    whole = after_count[0].admit(main.cost())
+    whole = after_count[0].admit(cost_of(main))
     assert whole is not None
     assert whole[1] is Way.CURVE
-    again = whole[0].admit(count.cost(), preliminary=True)
+    again = whole[0].admit(cost_of(count), preliminary=True)
     assert again is None
 
 
@@ -214,7 +238,7 @@ def test_no_sequence_passes_the_limit_and_what_is_used_only_grows(
 ) -> None:
     account = Account(Limit(limit, 1e-5))
     for size in sizes:
-        plain = a_plan(size).cost()
+        plain = cost_of(a_plan(size))
         cost = Cost(plain.relation, size, 1e-5, plain.curve, failure=aside, distance=2.0**-90)
         admitted = account.admit(cost)
         if admitted is None:
@@ -230,12 +254,12 @@ def test_no_sequence_passes_the_limit_and_what_is_used_only_grows(
 
 
 def test_failing_graphs_and_samplers_come_out_of_delta() -> None:
-    sparse = a_plan(1.0, scheme="cape", sites=60, colluding=15, peers=14).cost()
+    sparse = cost_of(a_plan(1.0, scheme="cape", sites=60, colluding=15, peers=14))
     assert 0 < sparse.failure < sparse.delta
     assert sparse.distance > 0
     assert sparse.basis == PROVED
-    assert a_plan(1.0, scheme="cape", sites=4, masks="gaussian").cost().basis == CLAIMED
-    curve = a_plan(0.1).cost().curve
+    assert cost_of(a_plan(1.0, scheme="cape", sites=4, masks="gaussian")).basis == CLAIMED
+    curve = cost_of(a_plan(0.1)).curve
     costly = Cost(Relation.ADD_REMOVE, 0.1, 4e-6, curve, failure=4e-6)
     account, times = until_refused(Account(LIMIT), costly)
     assert times == 2  # by delta, though the curve would have let hundreds pass
@@ -260,14 +284,13 @@ def test_the_curve_of_randomised_response_is_its_definition(epsilon: float, answ
 
 def test_one_plan_can_be_counted_in_either_relation_if_it_draws_by_poisson() -> None:
     plan = a_plan()
-    added, replaced = (plan.cost(relation) for relation in Relation)
+    added, replaced = (cost_of(plan, relation) for relation in Relation)
     assert replaced.epsilon > added.epsilon == plan.guarantee().epsilon
     assert all(replaced.curve[a] > added.curve[a] for a in ORDERS)
     with pytest.raises(InputError, match="fixed-size"):
-        a_plan(selection="fixed-size").cost(Relation.ADD_REMOVE)
-    records = make_record_plan("local-perturbation", width=3, classes=(0, 1)).calibrate(1.0)
+        a_plan(selection="fixed-size").costs(Relation.ADD_REMOVE)
     with pytest.raises(InputError, match="one by one"):
-        records.cost(Relation.ADD_REMOVE)
+        a_record_plan(1.0).cost(Relation.ADD_REMOVE)
     with pytest.raises(InputError, match="add-or-remove-one, as of the limit"):
         Account(LIMIT).admit(replaced)
 
@@ -276,7 +299,7 @@ def test_one_plan_can_be_counted_in_either_relation_if_it_draws_by_poisson() -> 
 
 
 def charge_all(path: Path, epsilon: float, counted: Any) -> None:
-    cost, lineage = a_plan(epsilon).cost(), Ledger.open(path).lineage("people")
+    cost, lineage = cost_of(a_plan(epsilon)), Ledger.open(path).lineage("people")
     for times in itertools.count():
         try:
             lineage.charge("release", cost)
@@ -297,7 +320,7 @@ def test_two_processes_cannot_overspend(ledger: Ledger) -> None:
     times = [counted.get(timeout=120) for _ in workers]
     for worker in workers:
         worker.join(60)
-    alone = until_refused(Account(Limit(2.0, 1e-5)), a_plan(0.5).cost())[1]
+    alone = until_refused(Account(Limit(2.0, 1e-5)), cost_of(a_plan(0.5)))[1]
     assert sum(times) == alone
     account = ledger.accounts()["people"]
     assert account.total.charges == alone
@@ -322,7 +345,7 @@ def test_a_charge_is_in_the_log_and_synced_before_it_returns(ledger: Ledger) -> 
     with ledger._connected() as database:
         assert database.execute("PRAGMA journal_mode").fetchone() == ("wal",)
         assert database.execute("PRAGMA synchronous").fetchone() == (2,)
-        ledger.charge("people", "release", a_plan().cost())  # while a reader is there
+        ledger.charge("people", "release", cost_of(a_plan()))  # while a reader is there
     assert ledger.path.stat().st_mode & 0o077 == 0
     assert Ledger.open(ledger.path).accounts()["people"].total.charges == 1
 
@@ -349,13 +372,13 @@ def edit(ledger: Ledger, statement: str, *values: object) -> None:
 )
 def test_an_edit_is_seen_and_stops_everything(ledger: Ledger, statement: str, line: int) -> None:
     for _ in range(3):
-        ledger.charge("people", "release", a_plan(0.1).cost())
+        ledger.charge("people", "release", cost_of(a_plan(0.1)))
     edit(ledger, statement)
     uses: list[Callable[[], object]] = [
         ledger.verify,
         ledger.lines,
         lambda: ledger.set_limit("people", LIMIT),
-        lambda: ledger.charge("people", "release", a_plan(0.1).cost()),
+        lambda: ledger.charge("people", "release", cost_of(a_plan(0.1))),
     ]
     for use in uses:
         with pytest.raises(InputError, match=f"was edited .*line {line} of"):
@@ -365,7 +388,7 @@ def test_an_edit_is_seen_and_stops_everything(ledger: Ledger, statement: str, li
 def test_a_rollback_looks_whole_from_inside_and_a_kept_head_shows_it(ledger: Ledger) -> None:
     heads = [ledger.head()]
     for _ in range(3):
-        ledger.charge("people", "release", a_plan(0.1).cost())
+        ledger.charge("people", "release", cost_of(a_plan(0.1)))
         heads.append(ledger.head())
     for head in heads:
         assert ledger.verify(Head.parse(str(head))) == heads[-1]
@@ -374,7 +397,7 @@ def test_a_rollback_looks_whole_from_inside_and_a_kept_head_shows_it(ledger: Led
     with pytest.raises(InputError, match="does not go through that head"):
         ledger.verify(heads[-1])
     for _ in range(2):
-        ledger.charge("people", "release", a_plan(0.1).cost())
+        ledger.charge("people", "release", cost_of(a_plan(0.1)))
     assert ledger.head().lines == heads[-1].lines
     with pytest.raises(InputError, match="does not go through"):
         ledger.verify(Head(4, "0" * 16))
@@ -385,7 +408,7 @@ def test_a_rollback_looks_whole_from_inside_and_a_kept_head_shows_it(ledger: Led
 
 def test_a_broken_file_is_one_sentence(tmp_path: Path, ledger: Ledger) -> None:
     for _ in range(20):
-        ledger.charge("people", "release", a_plan(0.1).cost())
+        ledger.charge("people", "release", cost_of(a_plan(0.1)))
     whole = ledger.path.read_bytes()
     rng = np.random.default_rng(0)
     broken = {
@@ -398,7 +421,7 @@ def test_a_broken_file_is_one_sentence(tmp_path: Path, ledger: Ledger) -> None:
         path = tmp_path / name
         path.write_bytes(content)
         with pytest.raises(InputError, match=r"the ledger (cannot be read|was edited)"):
-            Ledger.open(path).charge("people", "release", a_plan(0.1).cost())
+            Ledger.open(path).charge("people", "release", cost_of(a_plan(0.1)))
     with closing(sqlite3.connect(tmp_path / "other.db")) as other, other:
         other.execute("CREATE TABLE entries (line, text, hash)")
     with pytest.raises(InputError, match="cannot be read"):
@@ -412,12 +435,12 @@ def test_a_broken_file_is_one_sentence(tmp_path: Path, ledger: Ledger) -> None:
 
 
 def test_limits_go_down_and_up_and_are_lines_themselves(ledger: Ledger) -> None:
-    cost = a_plan(1.0).cost()
+    cost = cost_of(a_plan(1.0))
     ledger.charge("people", "release", cost)
     lowered = ledger.set_limit("people", Limit(0.5, 1e-5))
     assert lowered.used > 1
     with pytest.raises(BudgetError, match="would be overspent"):
-        ledger.charge("people", "release", a_plan(0.1).cost())
+        ledger.charge("people", "release", cost_of(a_plan(0.1)))
     raised = ledger.set_limit("people", Limit(8.0, 1e-5))
     assert raised.order == lowered.order
     ledger.charge("people", "release", cost)
@@ -441,7 +464,7 @@ def test_limits_go_down_and_up_and_are_lines_themselves(ledger: Ledger) -> None:
 
 
 def test_what_is_written_comes_back_exactly_and_holds_nothing_of_a_row(ledger: Ledger) -> None:
-    cost = a_plan(1.0).cost()
+    cost = cost_of(a_plan(1.0))
     after = ledger.charge("people", "release", cost)
     (_, line) = ledger.lines()
     assert line.cost == cost
@@ -488,19 +511,20 @@ def test_a_release_is_charged_before_anything_is_drawn_and_never_refunded(
 
 
 def test_paid_class_sizes_are_part_of_the_charge(ledger: Ledger) -> None:
-    asked: dict[str, Any] = {"epsilon": 5.0, "mixture": 8, "samples": 50, "source": SystemSource()}
-    release_of(some_rows(), **asked, ledger=ledger.path, lineage="people")
+    facts = Facts.of(some_rows(), normalise=PublicMap())
+    plan = make_plan(facts, Mixing(mixture=8, samples=50)).calibrate(5.0)
+    synthesize(plan, some_rows(), ledger=ledger.path, lineage="people")
     lines = [line.entry for line in ledger.lines()[1:]]
     assert [line["what"] for line in lines] == ["class sizes", "release"]
     assert sum(line["epsilon"] for line in lines) == pytest.approx(5.0, rel=1e-3)
     assert sum(line["delta"] for line in lines) == pytest.approx(1e-5)
     with pytest.raises(BudgetError):
-        release_of(some_rows(), **asked, ledger=ledger, lineage="people")
+        synthesize(plan, some_rows(), ledger=ledger, lineage="people")
     assert charges(ledger) == 2  # not even the sizes were counted again
 
 
 def test_records_released_one_by_one_are_charged(ledger: Ledger) -> None:
-    plan = make_record_plan("local-perturbation", width=2, classes=("no", "yes")).calibrate(2.0)
+    plan = a_record_plan(2.0, ("no", "yes"))
     with pytest.raises(InputError, match="one by one"):
         release_records(plan, [some_rows()], ledger=ledger, lineage="people")
     ledger.set_limit("people", Limit(5.0, 1e-5, Relation.REPLACE_ONE))
@@ -521,7 +545,8 @@ def test_what_is_not_private_is_refused_and_not_counted(ledger: Ledger) -> None:
     with pytest.raises(InputError, match="not private"):
         synthesize(a_plan(), some_rows(), source=SeededSource(1), **counted)
     with pytest.raises(InputError, match="not private"):
-        release_of(some_rows(), epsilon=1.0, source=SeededSource(1), **counted)
+        plan = make_plan(Facts.of(some_rows()), ClassGaussian()).calibrate(1.0)
+        synthesize(plan, some_rows(), source=SeededSource(1), **counted)
     with pytest.raises(InputError, match="a paper claim bounds nothing"):
         synthesize(a_plan(accountant="paper"), some_rows(), **counted)
     with pytest.raises(InputError, match="gives no privacy"):
@@ -533,7 +558,7 @@ def test_what_is_not_private_is_refused_and_not_counted(ledger: Ledger) -> None:
 
 def test_a_synthesizer_counts_its_fits() -> None:
     rows = some_rows()
-    asked: dict[str, Any] = {"mixture": 8, "samples": 20, "class_sizes": (100, 100)}
+    asked: dict[str, Any] = {"method": Mixing(mixture=8, samples=20), "class_sizes": (100, 100)}
     asked["classes"] = (0, 1)
     made = Synthesizer(epsilon=1.0, public_range=(0, 1), lineage="people", **asked)
     with pytest.raises(InputError, match="has no limit yet"):
@@ -542,7 +567,7 @@ def test_a_synthesizer_counts_its_fits() -> None:
     made.fit(rows.features, rows.labels).fit(rows.features, rows.labels)
     assert charges(Ledger.open()) == 2
     Synthesizer(epsilon=1.0, lineage="people", **asked).fit(rows.features, rows.labels)
-    assert charges(Ledger.open()) == 4  # without a range, looks and release
+    assert charges(Ledger.open()) == 4  # without a range, measured facts and release
     assert default_path().is_file()
 
 
@@ -572,8 +597,8 @@ def test_a_file_of_ones_own_is_counted_or_declared_not_to_be(
     capemix: Capemix, tmp_path: Path
 ) -> None:
     table = own_table(tmp_path)
-    words = ["synth", "--data", table, "--label", "y", "--public-range", "0,1", "--mixture", 8]
-    words += ["--samples", 50, "--epsilon", 2, "--json", "--out"]
+    words = ["synth", table, "--label", "y", "--public-range", "0,1", "--method", "mixing"]
+    words += ["--mixture", 8, "--samples", 50, "--epsilon", 2, "--json", "--out"]
     refused = capemix(*words, tmp_path / "r")
     assert refused.code == 2
     assert "--lineage is needed" in refused.err
@@ -592,7 +617,7 @@ def test_a_file_of_ones_own_is_counted_or_declared_not_to_be(
         ran = capemix(*words, tmp_path / f"more{number}", "--lineage", "people")
         if ran.code:
             break
-        assert read_release(tmp_path / f"more{number}").manifest["guarantee"]["epsilon"] <= 2
+        assert read_release(tmp_path / f"more{number}").manifest.guarantee["epsilon"] <= 2
     assert ran is not None
     assert "would be overspent" in ran.err
     assert not list(tmp_path.glob("*people*db*"))
@@ -604,7 +629,8 @@ def test_a_file_of_ones_own_is_counted_or_declared_not_to_be(
 
 def test_public_datasets_need_no_lineage_but_may_have_one(capemix: Capemix, tmp_path: Path) -> None:
     place = tmp_path / "own.db"
-    words = ["synth", "--epsilon", 2, "--samples", 20, "--mixture", 8, "--json"]
+    words = ["synth", "--data", "digits", "--method", "mixing", "--epsilon", 2]
+    words += ["--samples", 20, "--mixture", 8, "--json"]
     assert capemix(*words, "--out", tmp_path / "a").code == 0
     assert not default_path().exists()
     capemix("ledger", "set-limit", "digits", "--epsilon", 2.5, "--ledger", place)
@@ -618,7 +644,7 @@ def test_the_ledgers_commands(capemix: Capemix, ledger: Ledger) -> None:
     first = capemix("ledger", "head", *place).out.strip()
     assert Head.parse(first).lines == 1
     for _ in range(2):
-        ledger.charge("people", "release", a_plan(1.0).cost())
+        ledger.charge("people", "release", cost_of(a_plan(1.0)))
     head = capemix("ledger", "head", *place, "--json").json["head"]
     said = capemix("ledger", "verify", "--head", first, *place)
     assert said.code == 0
@@ -639,27 +665,118 @@ def test_the_ledgers_commands(capemix: Capemix, ledger: Ledger) -> None:
     assert capemix("ledger", "set-limit", "x", "--epsilon", 0, *place).code == 2
 
 
-def test_counting_plans_are_the_ones_that_are_carried_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The check before class sizes are drawn speaks of the plan that draws them."""
-    carried = []
-    real = capemix.looks.sum_local
+class Watched:
+    """An engine that writes down how often was charged before each sum, and can refuse a plan."""
 
-    def spy(plan: Plan, *args: Any, **kwargs: Any) -> Any:
-        carried.append(plan)
-        return real(plan, *args, **kwargs)
+    def __init__(self, engine: Engine, ledger: Ledger, *, refuses: bool = False) -> None:
+        self._engine, self._ledger, self._refuses = engine, ledger, refuses
+        self.drawn: list[tuple[str, int]] = []
+        self.noise: dict[str, float] = {}
 
-    monkeypatch.setattr("capemix.looks.sum_local", spy)
-    release_of(some_rows(), epsilon=2.0, mixture=8, samples=20, source=SystemSource())
-    looks = capemix.looks.plan_looks(
-        some_rows().width,
-        2,
-        carried[0].federation,
-        columns=False,
-        epsilon=0.2,
-        delta=1e-5 * 0.1,
-        relation=Relation.ADD_REMOVE,
-    )
-    assert list(looks.plans.values()) == carried
+    def check(self, plan: Plan) -> None:
+        if self._refuses:
+            raise InputError("rows", "are not here", fix="bring them")
+        self._engine.check(plan)
+
+    def origin(self, plan: Plan) -> Any:
+        return self._engine.origin(plan)
+
+    def _seen(self, query: SumQuery) -> None:
+        self.drawn.append((query.name, charges(self._ledger)))
+        self.noise[query.name] = query.noise_multiplier
+
+    def sum(self, plan: Plan, query: SumQuery) -> Any:
+        self._seen(query)
+        return self._engine.sum(plan, query)
+
+    def list_classes(self, plan: Plan, query: SumQuery, failure: float) -> dict[str, float]:
+        self._seen(query)
+        return self._engine.list_classes(plan, query, failure)
+
+
+PROGRAMS: dict[str, Method] = {
+    "drawn": Mixing(mixture=8, samples=20),
+    "one Gaussian": ClassGaussian(samples=20),
+}
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_the_sums_that_are_charged_are_the_ones_that_are_drawn(name: str, ledger: Ledger) -> None:
+    """All of a program as one before its first sum; or where records are drawn, the opening before
+    the first and the drawn sum before it."""
+    plan = make_plan(Facts.of(some_rows()), PROGRAMS[name]).calibrate(2.0)
+    engine = Watched(LocalEngine(some_rows()), ledger)
+    release = run(plan, engine, ledger.lineage("people"), reference=False)
+    made = release.plan
+    assert isinstance(made, Plan)
+    assert [sum_ for sum_, _ in engine.drawn] == list(made.names)
+    assert engine.noise == {each: made.query(each).noise_multiplier for each in made.names}
+    opening = [line.name for line in plan.opening]
+    whats = [line.entry["what"] for line in ledger.lines()[1:]]
+    lines = [line.cost for line in ledger.lines()[1:]]
+    assert lines == made.costs()
+    if name == "drawn":
+        assert whats == [", ".join(opening), "release"]
+        assert [charged for _, charged in engine.drawn] == [1] * len(opening) + [2]
+        assert sum(cost.epsilon for cost in lines if cost) == release.guarantee.epsilon
+    else:
+        assert whats == ["release"]
+        assert {charged for _, charged in engine.drawn} == {1}
+        assert [cost.epsilon for cost in lines if cost] == [release.guarantee.epsilon]
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_nothing_is_charged_where_an_engine_refuses_or_no_budget_pays(
+    name: str, ledger: Ledger
+) -> None:
+    people = ledger.lineage("people")
+    declared = Facts.of(some_rows(), normalise=PublicMap())
+    plan = make_plan(declared, PROGRAMS[name]).calibrate(2.0)
+
+    def refused(plan: Plan, engine: Watched, says: str) -> None:
+        with pytest.raises(InputError, match=says):
+            run(plan, engine, people)
+        assert engine.drawn == []
+        assert charges(ledger) == 0
+
+    rows = LocalEngine(some_rows())
+    refused(plan, Watched(rows, ledger, refuses=True), "rows are not here")
+    seeded = LocalEngine(some_rows(), SeededSource(1))
+    refused(plan, Watched(seeded, ledger), "not private")
+    refused(plan.calibrate(math.inf), Watched(rows, ledger), "gives no privacy")
+    refused(plan.calibrate(30.0), Watched(rows, ledger), "would be overspent")
+    taken = replace(some_rows(), read_from_rows=("the class list",))
+    refused(plan, Watched(LocalEngine(taken), ledger), "the class list was read from the rows")
+    unpaid = replace(plan, facts=replace(declared, unpaid=("the range",)))
+    refused(unpaid, Watched(rows, ledger), "the range was read from the rows")
+
+
+def test_what_is_charged_covers_every_choice_that_is_made_on_the_way() -> None:
+    facts = Facts(("a", "b", "c"), "y", ("no", "yes"), normalise=PublicMap())
+    plan = make_plan(facts, ClassGaussian()).calibrate(2.0)
+    charged = cost_of(plan)
+    for rank in range(4):
+        made = cost_of(replace(plan, chosen={"rank": rank}))
+        assert made.epsilon <= charged.epsilon <= 2.0
+        assert made.distance <= charged.distance
+        assert all(made.curve[order] <= charged.curve[order] for order in ORDERS)
+
+
+def test_what_is_charged_covers_every_list_of_classes_that_may_be_found() -> None:
+    plan = make_plan(Facts(("a", "b"), "y", None), ClassGaussian()).calibrate(2.0)
+    charged = cost_of(plan)
+    for count in (1, 2, 1000):
+        found = replace(
+            plan.facts,
+            classes=tuple(range(count)),
+            class_sizes=(5,) * count,
+            normalise=ColumnMap((0.0,) * 2, (1.0,) * 2, (0.0,) * 2, (1.0,) * 2),
+        )
+        known = replace(plan, measured=found)
+        made = cost_of(known)
+        assert made.epsilon <= charged.epsilon <= 2.0
+        assert made.distance <= charged.distance
+        assert (known.guarantee().epsilon or math.inf) <= 2.0
 
 
 def test_joining_or_lowering_what_is_not_there_leaves_the_ledger_whole(ledger: Ledger) -> None:

@@ -13,7 +13,7 @@ from scipy import stats
 
 from capemix import kernels
 from capemix.errors import InputError
-from capemix.methods.mixing.planning import plan_mixtures
+from capemix.methods.mixing.planning import mixture_sum, plan_mixtures
 from capemix.queries import Participation, Selection
 from capemix.randomness.source import ByteStream, SeededSource
 from capemix.randomness.tables import binomial
@@ -21,7 +21,6 @@ from capemix.sums import reference
 from capemix.sums.gather import sum_selected
 from capemix.sums.select import PIECE, Selected, _floyd_with_ties, select
 from capemix.sums.share import SourceDraws, prepare_site, site_share
-from world import mixtures_of
 
 ACCEPT = 1e-6
 REJECT = 1e-12
@@ -275,7 +274,7 @@ def test_a_sites_memory_is_its_upload_and_a_constant_whatever_its_rows() -> None
     plan = plan_mixtures(
         width=1, class_sizes=(1,), samples=2_000, mixture=1, scheme="cape", sites=4
     ).calibrate(0.9)
-    query = mixtures_of(plan)
+    query = mixture_sum(plan)
 
     def taken(count: int) -> int:
         rows, labels = np.ones((count, 1)), np.zeros(count, dtype=np.int64)

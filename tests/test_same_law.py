@@ -11,7 +11,7 @@ from scipy import stats
 from capemix.accounting.joint_view import complete_view_variance
 from capemix.api import synthesize
 from capemix.data import LabeledRows, partition
-from capemix.methods.mixing.planning import plan_mixtures
+from capemix.methods.mixing.planning import mixture_sum, plan_mixtures
 from capemix.plan import Plan
 from capemix.queries import Participation
 from capemix.randomness.source import SeededSource
@@ -22,7 +22,6 @@ from capemix.sums.select import Selected, select
 from capemix.sums.share import SourceDraws, masks_of, prepare_site, site_share
 from capemix.zerosum.graph import PeerGraph
 from capemix.zerosum.masks import deal_keys, remove_own_mask
-from world import mixtures_of
 
 ACCEPT = 1e-6
 REJECT = 1e-12
@@ -116,9 +115,9 @@ def test_with_shared_selection_and_noise_the_joint_form_is_central_bit_for_bit(
         feature_names=rows.feature_names,
     )
     noise = 0.003  # so little that both plans use the finest lattice, hence the same one
-    central = mixtures_of(a_plan(0, noise=noise))
+    central = mixture_sum(a_plan(0, noise=noise))
     expected = shared_release(central, (order,), central)
-    found = shared_release(mixtures_of(a_plan(sites, noise=noise)), parts, central)
+    found = shared_release(mixture_sum(a_plan(sites, noise=noise)), parts, central)
     assert found.dtype == expected.dtype
     assert (found == expected).all()
 
@@ -212,7 +211,7 @@ def test_gaussian_uploads_hide_as_much_as_the_plan_claims() -> None:
         masks="gaussian",
         noise=0.5,
     )
-    query = mixtures_of(replace(plan, federation=replace(plan.federation, pair_ratio=3.0)))
+    query = mixture_sum(replace(plan, federation=replace(plan.federation, pair_ratio=3.0)))
     keys = deal_keys(PeerGraph.complete(sites), SeededSource(1))
     nothing = prepare_site(query, np.zeros((0, WIDTH)), np.zeros(0, dtype=np.int64))
     uploads = []
@@ -250,7 +249,7 @@ def test_a_seeded_release_is_the_same_bits_on_every_path(
 def test_rows_clipped_for_another_plan_are_refused() -> None:
     asked = {"width": WIDTH, "class_sizes": (100,) * CLASSES, "samples": 30, "mixture": 10}
     asked |= {"scheme": "cape", "sites": 4, "masks": "gaussian", "noise": 0.3}
-    loose, strict = (mixtures_of(plan_mixtures(**asked, clip=clip)) for clip in (5.0, 1.0))
+    loose, strict = (mixture_sum(plan_mixtures(**asked, clip=clip)) for clip in (5.0, 1.0))
     rows = some_rows()
     prepared = prepare_site(loose, rows.features, rows.labels)
     with pytest.raises(ValueError, match="larger norm"):

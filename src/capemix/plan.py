@@ -26,6 +26,8 @@ from capemix.sums.query import NoiseLaw, SumQuery
 from capemix.sums.statistic import Statistic
 from capemix.sums.steps import Coverage, Step
 
+__all__ = ["BudgetLine", "Plan", "make_plan"]
+
 
 @dataclass(frozen=True)
 class Plan:
@@ -112,15 +114,16 @@ class Plan:
 
     def _check_program(self) -> None:
         """Whether the facts and the choice are those that this program could come to."""
-        if self.method.claimed and self._promises and self.opening:
+        opening = self.opening  # or a refusal
+        if self.method.claimed and self._promises and opening:
             raise InputError(
                 "accountant",
-                f"cannot pay for {self.opening[0].name}: a published claim covers none",
+                f"cannot pay for {opening[0].name}: a published claim covers none",
                 value="paper",
                 fix="declare what is not known, or use the sound accountant",
             )
         if self.measured is not None:
-            measured.check(self.facts, self.measured, self.opening)
+            measured.check(self.facts, self.measured, opening)
         if self.chosen is not None and self.method.choices(self) == (None,):
             raise InputError(
                 "chosen",

@@ -27,7 +27,7 @@ from capemix.errors import InputError
 from capemix.facts import Facts
 from capemix.guarantee import Guarantee
 from capemix.manifest import FORMATS, Manifest, installed
-from capemix.program_cost import BudgetLine
+from capemix.plan import BudgetLine
 from capemix.queries import QueryShape
 from capemix.sums.steps import Step
 
