@@ -47,12 +47,12 @@ class Curve:
     points: tuple[Point, ...]
 
 
-def method_of(recipe: str, mixing: Mixing, rows: int, *, deskew: bool = False) -> Method:
+def method_of(recipe: str, mixing: Method, rows: int, *, deskew: bool = False) -> Method:
     """The method of a recipe, where ``mixing`` is how rows are mixed and ``rows`` are drawn by
     those that draw. ``deskew`` is for those that look at images."""
     if recipe == "mixing":
         return mixing
-    if recipe == "redraw":
+    if recipe == "redraw" and isinstance(mixing, Mixing):
         return replace(mixing, redraw=rows, tune=True)
     if recipe == "class-gaussian":
         return config_of("class-gaussian", samples=rows)
