@@ -469,10 +469,11 @@ def make_plan(
     relation: Relation | str | None = None,
     law: NoiseLaw | str | None = None,
     delta: float = 1e-5,
+    multiplier: float | None = None,
     **who: Any,
 ) -> Plan:
-    """A plan, not yet calibrated, with the defaults that go with the scheme: ``who`` takes part by
-    the rules of `make_federation`."""
+    """A plan, not yet calibrated unless its ``multiplier`` is given, with the defaults that go with
+    the scheme: ``who`` takes part by the rules of `make_federation`."""
     claimed = method.claimed
     federation = make_federation(delta=delta, published=claimed, **who)
     if law is None:
@@ -485,4 +486,5 @@ def make_plan(
         relation=member(Relation, relation or method.usual_relation, "relation"),
         delta=delta,
         law=member(NoiseLaw, law, "law"),
+        multiplier=multiplier,
     )
