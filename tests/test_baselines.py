@@ -396,7 +396,9 @@ def test_no_projected_row_exceeds_its_bound_whatever_the_matrix(
     rows = np.random.default_rng(seed).normal(size=(5, 8)) * scale
     for projection in (None, Projection(dimensions, seed)):
         plan = RecordPlan(
-            method=RecordMethod("local-perturbation" if projection is None else "random-projection"),
+            method=RecordMethod(
+                "local-perturbation" if projection is None else "random-projection"
+            ),
             facts=unnamed_facts(8, 1),
             clip=1.5,
             delta=DELTA,
@@ -533,7 +535,18 @@ def test_a_screen_for_people(research: Capemix, tmp_path: Path, name: str) -> No
 
 
 def test_account_and_calibrate_know_dp_mix(capemix: Capemix) -> None:
-    words: list[object] = ["--method", "mixing", "--pool", "all", "--label-noise", "--classes", 10, "--clip", 2, "--json"]
+    words: list[object] = [
+        "--method",
+        "mixing",
+        "--pool",
+        "all",
+        "--label-noise",
+        "--classes",
+        10,
+        "--clip",
+        2,
+        "--json",
+    ]
     words += ["--records", 60_000, "--samples", 2000, "--mixture", 64]
     first = capemix("calibrate", "--epsilon", 3, *words).json
     again = capemix("account", "--noise", first["noise"], *words).json

@@ -333,9 +333,13 @@ def test_tables_1a_and_1b_differ_where_the_algorithms_do_not() -> None:
 def test_a_site_draws_its_own_rows_at_s_times_theorem_1s_rate() -> None:
     asked: dict[str, Any] = {**MNIST, "mixture": 4, "accountant": "paper", "noise": 0.344}
     central = plan_mixtures(**asked)
-    assert mixture_sum(central).participation[0].probability == pytest.approx(theorem_of(central).rate)
+    assert mixture_sum(central).participation[0].probability == pytest.approx(
+        theorem_of(central).rate
+    )
     site = plan_mixtures(**asked, scheme="cape", form="algorithm1", sites=10)
-    assert mixture_sum(site).participation[0].probability == pytest.approx(10 * theorem_of(site).rate)
+    assert mixture_sum(site).participation[0].probability == pytest.approx(
+        10 * theorem_of(site).rate
+    )
     # At the same noise a draw then costs about S^2 times as much.
     rare, often = (fixed_size_rdp(among, 4, 2.0, [2])[0] for among in (6000, 600))
     assert often / rare == pytest.approx(100, rel=0.01)

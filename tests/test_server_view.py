@@ -21,15 +21,15 @@ from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 from scipy import stats
 
 from capemix.accounting.joint_view import complete_view_variance, graph_view_variances
-from capemix.sums.blocks import blocks
 from capemix.data import LabeledRows
 from capemix.methods.mixing.planning import mixture_sum, plan_mixtures
 from capemix.plan import Plan
-from capemix.sums import share as share_module
-from capemix.sums.share import masks_of, share_dtype
 from capemix.protocol import shamir
 from capemix.protocol.agreement import pair_key, public_bytes
 from capemix.protocol.site import ROUNDS
+from capemix.sums import share as share_module
+from capemix.sums.blocks import blocks
+from capemix.sums.share import masks_of, share_dtype
 from capemix.zerosum.masks import (
     GaussianMasks,
     Masks,

@@ -30,9 +30,7 @@ def test_every_recipe_is_scored_at_every_budget_and_trials_are_kept(
     ran = research(*SMALL, "--out", out, "--json")
     assert ran.code == 0, ran.err
     found = ran.json
-    assert [line["recipe"] for line in found["table"]] == [
-        *("mixing", "redraw", "class-gaussian")
-    ]
+    assert [line["recipe"] for line in found["table"]] == [*("mixing", "redraw", "class-gaussian")]
     assert all({"epsilon 3", "epsilon 10"} <= set(line) for line in found["table"])
     assert set(found["best"]) == {"3", "10"}
     assert 0.9 < found["real"] <= 1.0

@@ -19,7 +19,6 @@ from capemix import documents
 from capemix.data import LabeledRows, UnlistedRows, check_classes
 from capemix.data.arrays import cells_of_arrays
 from capemix.errors import InputError
-from capemix.sums.share import SiteShare, SourceDraws, prepare_site, site_share
 from capemix.methods.mixing.planning import mixture_sum, plan_mixtures
 from capemix.plan import Plan
 from capemix.protocol import wire
@@ -32,6 +31,7 @@ from capemix.protocol.step import ReleaseStep
 from capemix.protocol.wire import COORDINATOR, Context, Message, ProtocolError, digest
 from capemix.randomness.source import SeededSource
 from capemix.sums.query import SumQuery
+from capemix.sums.share import SiteShare, SourceDraws, prepare_site, site_share
 from capemix.zerosum.masks import SiteKeys
 
 RUN = bytes(range(16))

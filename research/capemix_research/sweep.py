@@ -74,9 +74,9 @@ def sweep(
     seeds: Sequence[int],
     progress: Callable[[float, float], None] | None = None,
 ) -> tuple[float, tuple[Curve, ...]]:
-    """The real rows' accuracy, and the curve of each of the ``methods``, by the recipe's name. Trials
-    that the file has are not repeated. ``progress`` is told how many trials are done, and of how
-    many."""
+    """The real rows' accuracy, and the curve of each of the ``methods``, by the recipe's name.
+    Trials that the file has are not repeated. ``progress`` is told how many trials are done, and of
+    how many."""
     if not epsilons or not all(0.0 < epsilon < float("inf") for epsilon in epsilons):
         raise InputError(
             "epsilons", "must be above 0", value=list(epsilons), fix="write them as 1,10"

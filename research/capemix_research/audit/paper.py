@@ -9,9 +9,9 @@ from dataclasses import replace
 from typing import Any, Final
 
 from capemix.audit.configurations import small_plan
+from capemix.audit.drawn import Setting
 from capemix.audit.many import Task
 from capemix.audit.measure import Measured
-from capemix.audit.drawn import Setting
 from capemix.audit.settings import Lost, View
 from capemix.methods.mixing.planning import plan_mixtures
 from capemix.plan import Plan

@@ -94,9 +94,7 @@ def sweep(
     names = ["mixing", "redraw", usual_method(facts)]
     if recipes is not None:
         names = [name.strip() for name in recipes.split(",")]
-    methods = {
-        name: method_of(name, task.plan.method, drawn, deskew=handwriting) for name in names
-    }
+    methods = {name: method_of(name, task.plan.method, drawn, deskew=handwriting) for name in names}
     with epoch_progress(f"{model} on releases", quiet=json) as progress:
         real, curves = swept(
             task,

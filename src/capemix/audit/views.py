@@ -110,7 +110,9 @@ class Observer:
         without, with_ = self.worlds
         group = self.query.participation[0]
         fixed = group.selection is Selection.FIXED
-        draws = group.selected if fixed else 0  # ordinary rows in a draw; with Poisson selection all zero
+        draws = (
+            group.selected if fixed else 0
+        )  # ordinary rows in a draw; with Poisson selection all zero
         groups = 2 if self.both else 1
         start = [draws * without.usual[g] for g in range(groups)]
 
