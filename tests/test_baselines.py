@@ -12,15 +12,13 @@ from typing import Any, get_args
 import dp_accounting
 import numpy as np
 import pytest
-from capemix.synthesizers.mixing import Pool
-from capemix.synthesizers.names import SynthesizerName
 from dp_accounting.pld import privacy_loss_distribution as pld
 from dp_accounting.pld.privacy_loss_mechanism import GaussianPrivacyLoss
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from capemix import InputError, PublicMap, Synthesizer, make_plan, open_data, partition, synthesize
+from capemix import documents
 from capemix.accounting import mint
 from capemix.accounting.gaussian import (
     gaussian_delta,
@@ -29,20 +27,25 @@ from capemix.accounting.gaussian import (
     kept_probability,
 )
 from capemix.accounting.theorem1 import Theorem1
-from capemix.api import release_of
-from capemix.cli import options
-from capemix.data import LabeledRows, Table, UnlistedRows
+from capemix.api import Synthesizer, config_of, synthesize
+from capemix.data import LabeledRows, Table, UnlistedRows, open_data, partition
 from capemix.data.arrays import cells_of_arrays
 from capemix.data.schema import Category, Number
-from capemix.errors import EpsilonError
-from capemix.evaluate import train_and_test
+from capemix.errors import EpsilonError, InputError
+from capemix.evaluate import preparation_of, train_and_test
+from capemix.facts import Facts
 from capemix.guarantee import Status
 from capemix.ledger import Ledger, Limit
-from capemix.plan import Plan, plan_from_json
+from capemix.methods import methods
+from capemix.methods.mixing import Mixing, Pool
+from capemix.methods.mixing.planning import mixture_sum, plan_mixtures
+from capemix.plan import Plan, make_plan
 from capemix.queries import Relation
 from capemix.randomness.source import SeededSource, Source
 from capemix.randomness.tables import response_shift
+from capemix.release import read_release
 from capemix.sums.share import prepare_site
+from capemix.sums.steps import PublicMap
 from capemix_research.baselines import (
     Baseline,
     Projection,
@@ -52,6 +55,7 @@ from capemix_research.baselines import (
     make_record_plan,
     noise_of,
 )
+from capemix_research.baselines.plan import unnamed_facts
 from capemix_research.baselines.projection import back, project, public_matrix
 from capemix_research.baselines.recordwise import (
     answered_labels,
@@ -87,41 +91,51 @@ def variance_p(values: np.ndarray, deviation: float) -> float:
 
 def a_mix(**asked: Any) -> Plan:
     given = {"width": 784, "class_sizes": (6000,) * 10, "samples": 2000, "mixture": 64}
-    return make_plan(**{**given, "pool": "all", **asked})
+    return plan_mixtures(**{**given, "pool": "all", **asked})
+
+
+def dp_mix(**config: Any) -> Mixing:
+    return Mixing(pool=Pool.ALL, label_noise=True, **config)
+
+
+def tau(plan: Plan) -> float:
+    """The deviation of the noise on a released mixture."""
+    return mixture_sum(plan).deviation
 
 
 def a_record_plan(name: str = "local-perturbation", **asked: Any) -> RecordPlan:
-    return make_record_plan(name, **{"width": 6, "classes": (0, 1, 2), **asked})
+    facts = unnamed_facts(asked.pop("width", 6), asked.pop("classes", 3))
+    return make_record_plan(name, facts, **asked)
 
 
 # -- DP-Mix ------------------------------------------------------------------------------------
 
 
 def test_dp_mix_has_one_pool_and_a_record_meets_all_draws() -> None:
-    (group,) = a_mix(noise=0.1).query.participation
+    (group,) = mixture_sum(a_mix(noise=0.1)).participation
     assert (group.draws, group.selected, group.among) == (2000, 64, 60_000)
     by_class = a_mix(noise=0.1, pool="class")
-    assert {(p.draws, p.among) for p in by_class.query.participation} == {(200, 6000)}
-    assert a_mix(clip=3.0).mixing.row_bound == pytest.approx(math.sqrt(10))
-    assert a_mix(noise=0.1, scheme="conventional", sites=10).query.participation[0].among == 6000
+    assert {(p.draws, p.among) for p in mixture_sum(by_class).participation} == {(200, 6000)}
+    assert a_mix(clip=3.0).outline[0].l2_norm_bound == pytest.approx(math.sqrt(10))
+    conventional = a_mix(noise=0.1, scheme="conventional", sites=10)
+    assert mixture_sum(conventional).participation[0].among == 6000
 
 
 def test_dp_mix_keeps_labels_noised() -> None:
-    assert a_mix().mixing.label_noise
+    assert a_mix().outline[0].width == 784 + 10
     with pytest.raises(InputError, match="mixed label"):
         a_mix(label_noise=False)
-    with pytest.raises(InputError, match="one number"):
+    with pytest.raises(InputError, match="samples must give every class"):
         a_mix(samples=(200,) * 10)
     with pytest.raises(InputError, match="records there are"):
         a_mix(class_sizes=(6,) * 10)
-    assert a_mix(class_sizes=(7,) * 10).mixing.pool_sizes == (70,)
+    assert a_mix(class_sizes=(7,) * 10).outline[0].participation[0].among == 70
 
 
 def test_dp_mix_costs_what_dp_accounting_says_of_t_draws_at_l_over_n() -> None:
     plan = a_mix().calibrate(5.0)
     multiplier = plan.guarantee().views["public"].noise_multiplier
-    assert plan.noise is not None
-    assert multiplier == pytest.approx(plan.noise * 64 / math.sqrt(2))
+    assert multiplier == pytest.approx(tau(plan) * 64 / math.sqrt(2))
     event = dp_accounting.SelfComposedDpEvent(
         dp_accounting.PoissonSampledDpEvent(64 / 60_000, dp_accounting.GaussianDpEvent(multiplier)),
         2000,
@@ -138,11 +152,10 @@ def test_dp_mix_costs_what_dp_accounting_says_of_t_draws_at_l_over_n() -> None:
 
 def test_dp_mix_of_fixed_size_is_replace_one_with_both_labels_changed() -> None:
     plan = a_mix(selection="fixed-size", clip=2.0).calibrate(5.0)
-    assert plan.noise is not None
     change = math.sqrt(4 * 2.0**2 + 2) / 64
     event = dp_accounting.SelfComposedDpEvent(
         dp_accounting.SampledWithoutReplacementDpEvent(
-            60_000, 64, dp_accounting.GaussianDpEvent(plan.noise / change)
+            60_000, 64, dp_accounting.GaussianDpEvent(tau(plan) / change)
         ),
         2000,
     )
@@ -157,28 +170,27 @@ def test_dp_mix_of_fixed_size_is_replace_one_with_both_labels_changed() -> None:
 def test_the_papers_accountant_of_dp_mix_draws_at_l_over_n() -> None:
     plan = a_mix(accountant="paper", samples=60_000, mixture=4).calibrate(10.0)
     theorem = Theorem1(samples=60_000, rate=4 / 60_000, mixture=4, clip=1.0)
-    assert plan.noise is not None
-    assert theorem.epsilon(plan.noise, DELTA) == pytest.approx(10.0, rel=1e-3)
+    assert theorem.epsilon(tau(plan), DELTA) == pytest.approx(10.0, rel=1e-3)
     # With K times DP-CDA's pool a draw costs less: T compositions, each at a rate K times lower.
-    by_class = make_plan(
+    by_class = plan_mixtures(
         width=784, class_sizes=(6000,) * 10, samples=60_000, mixture=4, accountant="paper"
     ).calibrate(10.0)
-    assert by_class.noise is not None
-    assert plan.noise < by_class.noise
+    assert tau(plan) < tau(by_class)
 
 
 def test_prepared_rows_of_one_pool_carry_every_label_within_the_bound() -> None:
     rows = some_rows()
-    plan = make_plan(
+    plan = plan_mixtures(
         width=6, class_sizes=(100,) * 3, samples=10, mixture=10, pool="all", noise=0.1, clip=0.7
     )
-    (pool,) = prepare_site(plan, rows.features, rows.labels).by_class
+    query = mixture_sum(plan)
+    (pool,) = prepare_site(query, rows.features, rows.labels).by_group  # type: ignore[union-attr]
     assert len(pool) == len(rows)
     whole = pool.astype(np.int64)
-    assert np.einsum("ij,ij->i", whole, whole).max() <= plan.query.lattice_norm_bound**2  # type: ignore[operator]
+    assert np.einsum("ij,ij->i", whole, whole).max() <= query.lattice_norm_bound**2  # type: ignore[operator]
     assert (whole[:, 6:].argmax(axis=1) == rows.labels).all()
     off_the_list = np.where(rows.labels == 2, 7, rows.labels)
-    (known,) = prepare_site(plan, rows.features, off_the_list).by_class
+    (known,) = prepare_site(query, rows.features, off_the_list).by_group  # type: ignore[union-attr]
     assert len(known) == (rows.labels != 2).sum()
 
 
@@ -191,7 +203,7 @@ def test_mixed_labels_follow_the_noisy_law_and_not_one_10_percent_wider() -> Non
         classes=(0, 1),
         feature_names=("a", "b"),
     )
-    plan = make_plan(
+    plan = plan_mixtures(
         width=2, class_sizes=(200, 200), samples=20_000, mixture=mixture, pool="all", noise=noise
     )
     release = synthesize(plan, rows, source=SeededSource(3))
@@ -214,32 +226,26 @@ def test_dp_mix_over_sites_is_the_central_sum() -> None:
     train = open_data("digits").train
     asked = {"width": 64, "class_sizes": (140,) * 10, "samples": 60, "mixture": 20, "clip": 4.0}
     asked |= {"pool": "all", "normalise": PublicMap.of_range(0, 16)}
-    plan = make_plan(**asked, scheme="cape", sites=4).calibrate(8.0)
+    plan = plan_mixtures(**asked, scheme="cape", sites=4).calibrate(8.0)
     release = synthesize(plan, partition(train, 4, "dirichlet", seed=0, alpha=0.1))
     assert release.guarantee.status is Status.GUARANTEE
     assert release.mixed_labels is not None
     assert release.mixed_labels.shape == (60, 10)
     assert (release.mixed_labels.argmax(axis=1) == release.labels).all()
-    assert plan_from_json(json.loads(json.dumps(plan.as_json()))).as_json() == plan.as_json()
+    written = json.loads(json.dumps(documents.as_json(plan)))
+    assert documents.from_json(Plan, written, name="the plan") == plan
     # The mixed labels tell how many records were drawn: l on average, over all sites.
-    spread = math.sqrt((10 * (plan.noise or 0.0) ** 2 + 1 / 20) / 60)
+    spread = math.sqrt((10 * tau(plan) ** 2 + 1 / 20) / 60)
     assert release.mixed_labels.sum(axis=1).mean() == pytest.approx(1.0, abs=6 * spread)
 
 
 def test_undeclared_sizes_fix_the_pool_and_are_paid_for() -> None:
     train = open_data("digits").train
-    release = release_of(
-        train,
-        epsilon=8.0,
-        source=SeededSource(0),
-        synthesizer="dp-mix",
-        mixture=300,
-        samples=50,
-        clip=4.0,
-    )
-    assert isinstance(release.plan, Plan)
+    method = dp_mix(mixture=300, samples=50, clip=4.0)
+    plan = make_plan(Facts.of(train, normalise=PublicMap()), method).calibrate(8.0)
+    release = synthesize(plan, train, source=SeededSource(0))
     assert release.guarantee.epsilon == pytest.approx(8.0, rel=1e-3)
-    assert release.plan.mixing.pool_sizes[0] == pytest.approx(len(train), rel=0.1)
+    assert release.plan.outline[-1].participation[0].among == pytest.approx(len(train), rel=0.1)
 
 
 # -- accounting of records released one by one -----------------------------------------------------
@@ -283,7 +289,7 @@ def test_the_ends_of_the_analytic_mechanism() -> None:
 @pytest.mark.parametrize("classes", [1, 2, 10])
 def test_calibrate_and_guarantee_invert_each_other(name: str, classes: int) -> None:
     for epsilon in (0.1, 1.0, 10.0, 30.0):
-        plan = a_record_plan(name, classes=tuple(range(classes)), clip=3.0).calibrate(epsilon)
+        plan = a_record_plan(name, classes=classes, clip=3.0).calibrate(epsilon)
         guarantee = plan.guarantee()
         assert guarantee.epsilon is not None
         assert epsilon * (1 - 1e-6) <= guarantee.epsilon <= epsilon
@@ -298,7 +304,7 @@ def test_calibrate_and_guarantee_invert_each_other(name: str, classes: int) -> N
 
 def test_row_and_label_together_cost_no_more_than_claimed() -> None:
     """The exact loss of both, composed by dp_accounting, is within the sum of the two."""
-    plan = a_record_plan(classes=tuple(range(10))).calibrate(4.0)
+    plan = a_record_plan(classes=10).calibrate(4.0)
     row = pld.from_gaussian_mechanism(plan.noise_multiplier / 2)
     # Its parameter is the chance of a uniform answer, the true one among them.
     uniform = (1 - plan.label_kept) * 10 / 9
@@ -346,7 +352,7 @@ def test_noise_follows_the_calibrated_normal_and_not_one_3_percent_wider() -> No
 
 
 def test_labels_follow_randomised_response_and_not_one_at_half_the_budget() -> None:
-    plan = a_record_plan(classes=tuple(range(5))).calibrate(4.0)
+    plan = a_record_plan(classes=5).calibrate(4.0)
     labels = np.full(200_000, 3)
     answered = answered_labels(plan, labels, SeededSource(2))
     counts = np.bincount(answered, minlength=5)
@@ -390,11 +396,12 @@ def test_no_projected_row_exceeds_its_bound_whatever_the_matrix(
     rows = np.random.default_rng(seed).normal(size=(5, 8)) * scale
     for projection in (None, Projection(dimensions, seed)):
         plan = RecordPlan(
-            width=8,
-            classes=(0,),
+            method=RecordMethod(
+                "local-perturbation" if projection is None else "random-projection"
+            ),
+            facts=unnamed_facts(8, 1),
             clip=1.5,
             delta=DELTA,
-            normalise=PublicMap(),
             projection=projection,
             noise=0.0,
         )
@@ -436,7 +443,7 @@ def test_noise_of_gives_every_baselines_noise() -> None:
         assert found[kind].label_kept == pytest.approx(kept_probability(5.0, 10))
     assert noise_of("dp-cda", **{**asked, "epsilon": math.inf}).row == 0.0
     sound = noise_of("dp-mix", **{**asked, "samples": 2000, "mixture": 64}, accountant="sound")
-    assert sound.row == a_mix().calibrate(10.0).noise
+    assert sound.row == tau(a_mix().calibrate(10.0))
     shared = noise_of("local-perturbation", epsilon=10.0, label_share=0.2)
     assert shared.row == pytest.approx(2 * gaussian_multiplier(8.0, DELTA), rel=1e-5)
 
@@ -448,21 +455,23 @@ def accuracy(name: str, epsilon: float, seed: int = 1, **asked: Any) -> float:
     digits = open_data("digits")
     assert digits.test is not None
     assert digits.info is not None
-    asked |= {"epsilon": epsilon, "source": SeededSource(seed), "clip": 4.0}
-    asked["normalise"] = PublicMap.of_range(0, 16)
+    source, how = SeededSource(seed), PublicMap.of_range(0, 16)
     if name == "dp-mix":
-        asked |= {"samples": 1400, "class_sizes": digits.info.class_sizes}
-        release = release_of(digits.train, synthesizer=name, **asked)
+        facts = Facts.of(digits.train, class_sizes=digits.info.class_sizes, normalise=how)
+        plan = make_plan(facts, dp_mix(samples=1400, clip=4.0, **asked)).calibrate(epsilon)
+        release = synthesize(plan, digits.train, source=source)
     else:
-        release = baseline_of(name, digits.train, **asked)
+        release = baseline_of(
+            name, digits.train, epsilon=epsilon, source=source, clip=4.0, normalise=how
+        )
     rows = LabeledRows(
         features=release.features.astype(np.float64),
         labels=release.labels,
         classes=digits.train.classes,
         feature_names=digits.train.feature_names,
     )
-    assert isinstance(release.plan, Plan | RecordPlan)
-    score = train_and_test(rows, digits.test, release.plan.preparation, prepared=True)
+    preparation = preparation_of(release.manifest({}))
+    score = train_and_test(rows, digits.test, preparation, prepared=True)
     return score.declared_public().accuracy
 
 
@@ -481,10 +490,9 @@ def test_records_one_by_one_are_worth_little_at_small_budgets(name: str) -> None
 # -- the command line and the Python interface ----------------------------------------------------
 
 
-def test_the_command_lines_names_are_the_synthesizers() -> None:
-    assert get_args(options.SynthesizerName) == tuple(SynthesizerName)
+def test_the_command_lines_names_are_the_methods() -> None:
     assert get_args(MethodName) == tuple(RecordMethod)
-    assert not {*SynthesizerName} & {*RecordMethod}
+    assert not {*methods()} & {*RecordMethod}
 
 
 @pytest.mark.parametrize("name", ["dp-mix", *RECORDWISE])
@@ -494,7 +502,7 @@ def test_every_baseline_makes_a_release_that_can_be_evaluated(
     out = tmp_path / "release"
     asked = ("--epsilon", 5, "--out", out, "--json")
     if name == "dp-mix":
-        ran = capemix("synth", "--synthesizer", name, *asked)
+        ran = capemix("synth", "--method", "mixing", "--pool", "all", "--label-noise", *asked)
     else:
         ran = research("baseline", "--method", name, *asked)
     assert ran.code == 0, ran.err
@@ -505,14 +513,18 @@ def test_every_baseline_makes_a_release_that_can_be_evaluated(
         {"mixed_labels.npy"} if name == "dp-mix" else set()
     )
     manifest = json.loads((out / "manifest.json").read_text())
-    assert manifest["schema"]["rows"] == (1000 if name == "dp-mix" else 1442)
+    assert manifest["rows"] == (1000 if name == "dp-mix" else 1442)
     if name == "dp-mix":
-        assert manifest["plan"]["pool"] == "all"
+        assert manifest["plan"]["method"]["pool"] == "all"
         assert np.load(out / "mixed_labels.npy").shape == (1000, 10)
     else:
-        assert manifest["plan"]["synthesizer"] == name
+        assert manifest["plan"]["method"] == name
         assert manifest["guarantee"]["relation"] == "replace-one"
-    assert 0 <= capemix("evaluate", out, "--json").json["synthetic"]["accuracy"] <= 1
+    saved, digits = read_release(out), open_data("digits")
+    assert digits.test is not None
+    how = preparation_of(saved.manifest)
+    score = train_and_test(saved.rows, digits.test, how, prepared=True).declared_public()
+    assert 0 <= score.accuracy <= 1
 
 
 @pytest.mark.parametrize("name", RECORDWISE)
@@ -523,7 +535,18 @@ def test_a_screen_for_people(research: Capemix, tmp_path: Path, name: str) -> No
 
 
 def test_account_and_calibrate_know_dp_mix(capemix: Capemix) -> None:
-    words: list[object] = ["--synthesizer", "dp-mix", "--classes", 10, "--clip", 2, "--json"]
+    words: list[object] = [
+        "--method",
+        "mixing",
+        "--pool",
+        "all",
+        "--label-noise",
+        "--classes",
+        10,
+        "--clip",
+        2,
+        "--json",
+    ]
     words += ["--records", 60_000, "--samples", 2000, "--mixture", 64]
     first = capemix("calibrate", "--epsilon", 3, *words).json
     again = capemix("account", "--noise", first["noise"], *words).json
@@ -609,9 +632,9 @@ def test_the_old_spelling_says_the_new_command(
 
 @pytest.mark.parametrize("name", RECORDWISE)
 def test_the_product_does_not_know_them(name: str) -> None:
-    with pytest.raises(InputError, match="--synthesizer is unknown"):
-        release_of(some_rows(), epsilon=1.0, source=SeededSource(1), synthesizer=name)
-    with pytest.raises(InputError, match="--synthesizer is unknown"):
+    with pytest.raises(InputError, match="method is unknown"):
+        config_of(name)
+    with pytest.raises(InputError, match="method is unknown"):
         Synthesizer(method=name).fit(np.zeros((4, 2)), [0, 1, 0, 1])
 
 
@@ -657,7 +680,7 @@ def test_dealt_sites_release_every_record_at_the_same_guarantee(
     ran = research("baseline", "--method", "random-projection", *words, "--out", out)
     assert ran.json["epsilon"] == pytest.approx(5, rel=1e-3)
     manifest = json.loads((out / "manifest.json").read_text())
-    assert manifest["schema"]["rows"] == 1442
+    assert manifest["rows"] == 1442
     assert manifest["plan"]["projection"] == {"dimensions": 16, "seed": 0}
 
 
@@ -670,7 +693,7 @@ def test_an_epsilon_that_cannot_be_delivered_is_refused_before_rows_are_read(
     asked: dict[str, Any] = {"source": SeededSource(1)}
     with monkeypatch.context() as patched:
         patched.setattr("capemix_research.baselines.recordwise.every_record", never)
-        with pytest.raises(EpsilonError, match=r"--epsilon is more than.*\(got 1000\)") as said:
+        with pytest.raises(EpsilonError, match=r"epsilon is more than.*\(got 1000\)") as said:
             baseline_of("local-perturbation", some_rows(), epsilon=1000.0, **asked)
     most = math.floor(10 * said.value.most) / 10
     assert f"give at most {most:g}, or inf" in str(said.value)
@@ -681,18 +704,20 @@ def test_an_epsilon_that_cannot_be_delivered_is_refused_before_rows_are_read(
 def test_other_refusals(capemix: Capemix, tmp_path: Path) -> None:
     for words, says in (
         (["synth", "--out", tmp_path / "r", "--projection", 4], "No such option"),
-        (["synth", "--out", tmp_path / "r", "--synthesizer", "magic"], "magic"),
-        (["calibrate", "--classes", 10], "--records, --samples and --mixture"),
+        (["synth", "--out", tmp_path / "r", "--method", "magic"], "magic"),
     ):
         ran = capemix(*words, "--epsilon", 5)
         assert ran.code == 2
         assert says in ran.err
-    with pytest.raises(InputError, match="--method is unknown"):
+
+
+def test_plans_and_rows_that_make_no_sense_are_refused() -> None:
+    with pytest.raises(InputError, match="method is unknown"):
         a_record_plan("mixing")
     coded = Table((Number("a", 0, 1),), Category("y", (0, 1))).no_rows()
     with pytest.raises(InputError, match="must have no schema"):
         baseline_of("local-perturbation", coded, epsilon=1.0)
-    for wrong in ({"label_share": 1.0}, {"label_share": -0.1}, {"classes": ()}, {"clip": math.nan}):
+    for wrong in ({"label_share": 1.0}, {"label_share": -0.1}, {"classes": 0}, {"clip": math.nan}):
         with pytest.raises(InputError):
             a_record_plan(**wrong)
     with pytest.raises(InputError, match="calibrate"):
@@ -720,7 +745,7 @@ def test_a_record_plan_has_no_place_for_a_noise_seed() -> None:
 
 def test_a_synthesizer_by_method() -> None:
     rows = some_rows()
-    made = Synthesizer(5.0, method="dp-mix", public_range=(-3, 3), classes=rows.classes)
+    made = Synthesizer(5.0, method=dp_mix(), public_range=(-3, 3), classes=rows.classes)
     fitted = made.fit(rows.features, rows.labels)
     X, y = fitted.sample()
     assert X.shape == (1000, 6)

@@ -23,11 +23,14 @@ from capemix.data import LabeledRows, partition
 from capemix.errors import InputError
 from capemix.federation import Federation
 from capemix.guarantee import Status
-from capemix.plan import Plan, make_plan
+from capemix.methods.mixing import Mixing
+from capemix.methods.mixing.planning import mixture_sum, plan_mixtures
+from capemix.plan import Plan
 from capemix.queries import Participation, Relation
 from capemix.randomness.source import SeededSource
+from capemix.sums.aggregate import Aggregate
 from capemix.sums.rows import Preparation, normalise_rows
-from capemix.sums.share import Coordinator, SourceDraws, masks_of, prepare_site, site_share
+from capemix.sums.share import SourceDraws, masks_of, prepare_site, site_share
 from capemix.sums.steps import PublicMap, SiteZScore
 from capemix.zerosum.graph import PeerGraph
 from capemix.zerosum.masks import (
@@ -166,9 +169,25 @@ def zero_rows(per_class: int, classes: int = 2) -> LabeledRows:
 
 
 def small_plan(**asked: Any) -> Plan:
-    return make_plan(
+    return plan_mixtures(
         **{"width": WIDTH, "class_sizes": (400, 400), "samples": 6000, "mixture": 4, **asked}
     )
+
+
+def theorem_of(plan: Plan) -> Theorem1:
+    assert isinstance(plan.method, Mixing)
+    return plan.method.theorem(plan)
+
+
+def tau(plan: Plan) -> float:
+    """The deviation of the noise on a released mixture."""
+    return mixture_sum(plan).deviation
+
+
+def site_tau(plan: Plan) -> float:
+    """That of one site's own noise on its mixture."""
+    query = mixture_sum(plan)
+    return query.site_multiplier * query.l2_norm_bound / query.participation[0].selected
 
 
 def released(plan: Plan, rows: LabeledRows, seed: int = 1) -> np.ndarray:
@@ -223,7 +242,7 @@ def test_a_release_with_the_appendix_noise_has_s_times_less_variance(
     plan = small_plan(
         scheme="cape", form="algorithm1", sites=5, accountant="paper", site_noise=site_noise
     ).calibrate(10.0)
-    asked_for = noise_for(plan.theorem, 10.0)
+    asked_for = noise_for(theorem_of(plan), 10.0)
     deviation = released(plan, zero_rows(400)).std()
     assert deviation == pytest.approx(asked_for * factor, rel=0.03)
     assert deviation != pytest.approx(asked_for * 5**-0.5 / factor, rel=0.3)
@@ -256,7 +275,7 @@ def test_the_appendix_noise_breaks_algorithm_1_itself_with_many_sites_and_few_cl
 def test_the_appendix_noise_does_not_break_algorithm_1_with_as_many_classes_as_sites() -> None:
     asked: dict[str, Any] = {**MNIST, "mixture": 4, "scheme": "cape", "form": "algorithm1"}
     noise = noise_for(theorem_1(4), 10.0) / math.sqrt(10)
-    guarantee = make_plan(**asked, sites=10, noise=noise).guarantee()
+    guarantee = plan_mixtures(**asked, sites=10, noise=noise).guarantee()
     assert guarantee.accountant == "sound"
     assert max(cost.epsilon or math.inf for cost in guarantee.views.values()) < 10
 
@@ -313,23 +332,26 @@ def test_tables_1a_and_1b_differ_where_the_algorithms_do_not() -> None:
 
 def test_a_site_draws_its_own_rows_at_s_times_theorem_1s_rate() -> None:
     asked: dict[str, Any] = {**MNIST, "mixture": 4, "accountant": "paper", "noise": 0.344}
-    central = make_plan(**asked)
-    assert central.query.participation[0].probability == pytest.approx(central.theorem.rate)
-    site = make_plan(**asked, scheme="cape", form="algorithm1", sites=10)
-    assert site.query.participation[0].probability == pytest.approx(10 * site.theorem.rate)
+    central = plan_mixtures(**asked)
+    assert mixture_sum(central).participation[0].probability == pytest.approx(
+        theorem_of(central).rate
+    )
+    site = plan_mixtures(**asked, scheme="cape", form="algorithm1", sites=10)
+    assert mixture_sum(site).participation[0].probability == pytest.approx(
+        10 * theorem_of(site).rate
+    )
     # At the same noise a draw then costs about S^2 times as much.
     rare, often = (fixed_size_rdp(among, 4, 2.0, [2])[0] for among in (6000, 600))
     assert often / rare == pytest.approx(100, rel=0.01)
 
 
 def test_a_class_smaller_than_the_average_breaks_the_claim() -> None:
-    plan = make_plan(
+    plan = plan_mixtures(
         width=784, class_sizes=(100, 9900), samples=2000, mixture=50, accountant="paper"
     ).calibrate(1.0)
-    assert plan.theorem.rate == pytest.approx(0.01)
-    assert plan.query.participation[0].probability == pytest.approx(0.5)
-    assert plan.noise is not None
-    over_change = plan.noise * 50 / 2
+    assert theorem_of(plan).rate == pytest.approx(0.01)
+    assert mixture_sum(plan).participation[0].probability == pytest.approx(0.5)
+    over_change = tau(plan) * 50 / 2
     assert true_epsilon(0.01, over_change, 1000, at_least=False) < 1.0
     assert true_epsilon(0.5, over_change, 1000, at_least=True) > 15
 
@@ -338,9 +360,9 @@ def test_a_class_smaller_than_the_average_breaks_the_claim() -> None:
 
 
 def test_a_record_meets_only_the_draws_of_its_own_class() -> None:
-    plan = make_plan(**MNIST, mixture=4, accountant="paper", noise=0.344)
-    assert plan.theorem.samples == 60_000
-    assert [group.draws for group in plan.query.participation] == [6000] * 10
+    plan = plan_mixtures(**MNIST, mixture=4, accountant="paper", noise=0.344)
+    assert theorem_of(plan).samples == 60_000
+    assert [group.draws for group in mixture_sum(plan).participation] == [6000] * 10
     # The same draws on two datasets that differ in one row of class 0.
     rows = centred_rows(classes=3)
     features = rows.features.copy()
@@ -376,22 +398,23 @@ def test_no_record_changes_the_label_of_a_mixture() -> None:
     """The label part of a sum of l rows of class k is l e_k on any two datasets: its sensitivity
     is 0, where the proof has sqrt(2)/l."""
     plan = small_plan(accountant="paper", law="gaussian", samples=40, noise=0.0)
+    query = mixture_sum(plan)
     rows = centred_rows()
     moved = rows.labels.copy()
     moved[0] = 1
     for neighbour in (rows, rows_of(rows.features, moved, 2)):
-        prepared = prepare_site(plan, neighbour.features, neighbour.labels)
-        coordinator = Coordinator(plan)
-        coordinator.add(site_share(plan, 0, prepared, SourceDraws(plan, SeededSource(3))))
-        labels = coordinator.release_sums()[:, WIDTH:]
-        assert (labels == 4 * np.repeat(np.eye(2), 20, axis=0)).all()
+        prepared = prepare_site(query, neighbour.features, neighbour.labels)
+        total = Aggregate(query)
+        total.add(site_share(query, 0, prepared, SourceDraws(query, SeededSource(3))))
+        labels = total.release_sums()[:, WIDTH:]
+        assert (labels == np.repeat(np.eye(2), 20, axis=0)).all()
 
 
 @pytest.mark.parametrize(("mixture", "least"), [(1, 0.65), (4, 0.09)])
 def test_noised_labels_flip_at_the_papers_settings(mixture: int, least: float) -> None:
     """At epsilon 10, l = 1 most labels are wrong; at l = 4, the tables' best, a tenth."""
     noise = noise_for(theorem_1(mixture), 10.0)
-    plan = make_plan(
+    plan = plan_mixtures(
         width=WIDTH,
         class_sizes=(100,) * 10,
         samples=20_000,
@@ -411,10 +434,8 @@ def test_noising_labels_costs_noise() -> None:
     assert with_label / without == pytest.approx(math.sqrt(1.5), rel=1e-3)
     # And sqrt(c^2 + 1) against c under the sound accountant.
     asked: dict[str, Any] = {**MNIST, "mixture": 64}
-    plain = make_plan(**asked).calibrate(10.0).noise
-    noised = make_plan(**asked, label_noise=True).calibrate(10.0).noise
-    assert plain is not None
-    assert noised is not None
+    plain = tau(plan_mixtures(**asked).calibrate(10.0))
+    noised = tau(plan_mixtures(**asked, label_noise=True).calibrate(10.0))
     assert noised / plain == pytest.approx(math.sqrt(2), rel=1e-3)
 
 
@@ -478,7 +499,7 @@ def test_the_servers_best_estimate_leaves_about_half_of_the_claimed_variance() -
 
 def test_colluding_sites_leave_less_still() -> None:
     """Algorithm 1 with CAPE's own tolerance, 3 of 10: (h + 1) / 2 of a site's own variance."""
-    plan = make_plan(**MNIST, mixture=4, scheme="cape", form="algorithm1", sites=10)
+    plan = plan_mixtures(**MNIST, mixture=4, scheme="cape", form="algorithm1", sites=10)
     assert plan.federation.colluding == 3
     assert plan.federation.view_factors()["server"] ** 2 == pytest.approx((7 + 1) / 2)
     assert plan.federation.view_factors()["public"] ** 2 == pytest.approx(7)
@@ -488,10 +509,10 @@ def test_colluding_sites_leave_less_still() -> None:
 
 def test_theorem_1_bounds_nothing_for_the_server() -> None:
     asked: dict[str, Any] = {**MNIST, "mixture": 4, "sites": 10, "noise": 0.344}
-    paper = make_plan(**asked, scheme="cape", form="algorithm1", accountant="paper").guarantee()
+    paper = plan_mixtures(**asked, scheme="cape", form="algorithm1", accountant="paper").guarantee()
     assert paper.views["public"].epsilon is not None
     assert paper.views["server"].epsilon is None
-    sound = make_plan(**asked, scheme="cape", form="algorithm1").guarantee()
+    sound = plan_mixtures(**asked, scheme="cape", form="algorithm1").guarantee()
     assert sound.view == "server"
     assert sound.epsilon == sound.views["server"].epsilon
 
@@ -514,9 +535,8 @@ def test_a_changed_label_changes_two_classes() -> None:
 
 def test_replacing_a_record_costs_more_than_adding_one() -> None:
     asked: dict[str, Any] = {**MNIST, "mixture": 64}
-    added = make_plan(**asked).calibrate(10.0)
-    assert added.noise is not None
-    replaced = make_plan(**asked, relation="replace-one", noise=added.noise).guarantee()
+    added = plan_mixtures(**asked).calibrate(10.0)
+    replaced = plan_mixtures(**asked, relation="replace-one", noise=tau(added)).guarantee()
     assert replaced.epsilon is not None
     assert 15 < replaced.epsilon < 18
 
@@ -542,20 +562,19 @@ def test_the_papers_conventional_noise_has_two_readings(site_noise: str, factor:
         scheme="conventional", sites=5, accountant="paper", site_noise=site_noise
     ).calibrate(10.0)
     central = small_plan(accountant="paper").calibrate(10.0)
-    assert central.noise is not None
     deviation = released(plan, zero_rows(400)).std()
-    assert deviation == pytest.approx(central.noise * factor, rel=0.03)
-    assert deviation != pytest.approx(central.noise * 5**0.5 / factor, rel=0.3)
+    assert deviation == pytest.approx(tau(central) * factor, rel=0.03)
+    assert deviation != pytest.approx(tau(central) * 5**0.5 / factor, rel=0.3)
 
 
 def test_the_sound_conventional_noise_is_neither() -> None:
     asked: dict[str, Any] = {**MNIST, "mixture": 64, "scheme": "conventional", "sites": 10}
-    sound = make_plan(**asked).calibrate(10.0).site_noise
-    alone = make_plan(**{**MNIST, "class_sizes": (600,) * 10}, mixture=64).calibrate(10.0)
-    assert sound == pytest.approx(alone.noise, rel=1e-3)
+    sound = site_tau(plan_mixtures(**asked).calibrate(10.0))
+    alone = plan_mixtures(**{**MNIST, "class_sizes": (600,) * 10}, mixture=64).calibrate(10.0)
+    assert sound == pytest.approx(tau(alone), rel=1e-3)
     for reading in ("sqrt-sites", "sites"):
-        other = make_plan(**asked, accountant="paper", site_noise=reading).calibrate(10.0)
-        assert not 0.5 < sound / other.site_noise < 2
+        other = plan_mixtures(**asked, accountant="paper", site_noise=reading).calibrate(10.0)
+        assert not 0.5 < sound / site_tau(other) < 2
 
 
 # -- 10. the cost ----------------------------------------------------------------------------------
@@ -585,7 +604,7 @@ def test_pairwise_noise_grows_with_the_square_of_the_sites(
 
 def test_a_sparse_graph_pays_for_falling_apart() -> None:
     asked: dict[str, Any] = {**MNIST, "mixture": 64, "scheme": "cape", "noise": 0.02}
-    chosen = make_plan(**asked, sites=120)
+    chosen = plan_mixtures(**asked, sites=120)
     assert chosen.federation.peers is not None
     assert chosen.federation.peers < 119
     assert 0 < chosen.federation.graph_failure() <= 1e-3 * DELTA
@@ -593,7 +612,7 @@ def test_a_sparse_graph_pays_for_falling_apart() -> None:
     guessed = Federation(sites=120, colluding=chosen.federation.colluding, peers=6)
     assert guessed.graph_failure() > DELTA
     with pytest.raises(InputError, match="chance of failure"):
-        make_plan(**asked, sites=120, peers=6)
+        plan_mixtures(**asked, sites=120, peers=6)
 
 
 # -- 11. silences ----------------------------------------------------------------------------------
@@ -614,8 +633,8 @@ def test_a_site_may_have_fewer_rows_than_a_mixture_needs() -> None:
     # l = 512 of the tables, S = 50 of the figure: 120 rows of a class at a site.
     asked: dict[str, Any] = {**MNIST, "mixture": 512, "scheme": "cape", "sites": 50, "noise": 0.1}
     with pytest.raises(InputError, match="smallest class at a site"):
-        make_plan(**asked, form="algorithm1", accountant="paper")
-    assert make_plan(**asked).guarantee().epsilon is not None
+        plan_mixtures(**asked, form="algorithm1", accountant="paper")
+    assert plan_mixtures(**asked).guarantee().epsilon is not None
     # The joint form does not ask: one site holds everything, the others nothing.
     rows = centred_rows()
     nobody = rows.take(np.array([], dtype=np.int64))
@@ -673,11 +692,10 @@ def test_every_released_row_has_noise_of_its_own() -> None:
 
 def test_theorem_1_at_a_sites_noise_and_at_the_released_noise_differ_tenfold() -> None:
     asked: dict[str, Any] = {**MNIST, "mixture": 4, "accountant": "paper", "sites": 10}
-    plan = make_plan(**asked, scheme="cape", form="algorithm1").calibrate(10.0)
-    assert plan.noise is not None
-    assert plan.site_noise == pytest.approx(math.sqrt(10) * plan.noise)
-    assert plan.theorem.epsilon(plan.noise, DELTA) == pytest.approx(10, rel=1e-3)
-    assert plan.theorem.epsilon(plan.site_noise, DELTA) == pytest.approx(0.983, rel=1e-2)
+    plan = plan_mixtures(**asked, scheme="cape", form="algorithm1").calibrate(10.0)
+    assert site_tau(plan) == pytest.approx(math.sqrt(10) * tau(plan))
+    assert theorem_of(plan).epsilon(tau(plan), DELTA) == pytest.approx(10, rel=1e-3)
+    assert theorem_of(plan).epsilon(site_tau(plan), DELTA) == pytest.approx(0.983, rel=1e-2)
     assert plan.guarantee().epsilon == pytest.approx(10, rel=1e-3)
 
 
@@ -771,9 +789,10 @@ def test_noise_of_a_lost_site_does_not_cancel_until_it_is_taken_off() -> None:
 
 def test_a_self_mask_hides_what_the_other_honest_sites_noise_would() -> None:
     plan = small_plan(scheme="cape", sites=10, masks="gaussian", noise=1.0)
-    masks, honest = masks_of(plan), plan.federation.adversary.honest
+    query, honest = mixture_sum(plan), plan.federation.adversary.honest
+    masks = masks_of(query)
     assert isinstance(masks, GaussianMasks)
-    assert masks.own_deviation**2 >= (honest - 1) * plan.site_deviation**2
+    assert masks.own_deviation**2 >= (honest - 1) * query.site_deviation**2
 
 
 # -- 19. notation ----------------------------------------------------------------------------------

@@ -14,7 +14,7 @@ from capemix.accounting.gaussian import kept_probability
 from capemix.api import synthesize
 from capemix.data import LabeledRows
 from capemix.evaluate.cnn import Training
-from capemix.plan import make_plan
+from capemix.methods.mixing.planning import plan_mixtures
 from capemix.randomness.source import SeededSource
 from capemix.sums.steps import SiteZScore
 from capemix_research.experiments import preparation
@@ -50,7 +50,7 @@ def product_rows(setting: Setting, noise: float, **asked: Any) -> tuple[np.ndarr
         )
         for s in range(setting.sites)
     ]
-    plan = make_plan(
+    plan = plan_mixtures(
         width=WIDTH,
         class_sizes=(OWN,) * CLASSES,
         samples=setting.samples,

@@ -5,14 +5,18 @@ from __future__ import annotations
 import csv
 import math
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from capemix.api import config_of
 from capemix.data import load_dataset
 from capemix.errors import InputError
 from capemix.evaluate import Classifier
+from capemix.facts import Facts
+from capemix.plan import make_plan
 from capemix.sums.rows import Preparation
 from capemix.sums.steps import PublicMap
 from capemix_research.frontier import Point, Task, Trials, most_points, search
@@ -89,10 +93,20 @@ def test_progress_counts_trials_and_never_runs_back(tmp_path: Path) -> None:
         sites=[train],
         real=train,
         test=test,
-        preparation=Preparation(PublicMap.of_range(0, 16), 4.0),
         classifier=Classifier("forest"),
-        asked={"class_sizes": tuple(train.class_counts().tolist()), "samples": 50, "mixture": 4},
+        plan=make_plan(
+            Facts.of(
+                train,
+                class_sizes=tuple(train.class_counts().tolist()),
+                normalise=PublicMap.of_range(0, 16),
+            ),
+            config_of("mixing", samples=50, mixture=4, clip=4.0),
+        ),
     )
+    assert task.preparation == Preparation(PublicMap.of_range(0, 16), 4.0)
+    undeclared = replace(task.plan, facts=Facts.of(train))
+    with pytest.raises(InputError, match="public_range must be declared"):
+        replace(task, plan=undeclared)
     told: list[tuple[float, float]] = []
 
     class Quick(Trials):

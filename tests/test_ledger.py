@@ -18,7 +18,6 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-import capemix.looks
 import numpy as np
 import pytest
 from dp_accounting import GaussianDpEvent, PoissonSampledDpEvent, SelfComposedDpEvent
@@ -169,9 +168,9 @@ def test_a_release_that_costs_the_whole_limit_fits_once(plan: Any) -> None:
 
 
 def test_a_preliminary_count_leaves_the_order_open_and_the_whole_still_fits() -> None:
-    count = plan_mixtures(
-        width=2, class_sizes=(1,), samples=1, mixture=1, delta=1e-6
-    ).calibrate(0.5)
+    count = plan_mixtures(width=2, class_sizes=(1,), samples=1, mixture=1, delta=1e-6).calibrate(
+        0.5
+    )
     main = a_plan(4.5, delta=9e-6)
     account = Account(LIMIT)
     after_count = account.admit(cost_of(count), preliminary=True)

@@ -64,7 +64,9 @@ def composed(plan: Plan, names: tuple[str, ...], delta: float) -> float:
     """By an independent accountant: a Gaussian for each sum, with the noise that it is carried out
     with, as the strongest view has it."""
     replaced = plan.relation is Relation.REPLACE_ONE
-    relation = NeighboringRelation.REPLACE_ONE if replaced else NeighboringRelation.ADD_OR_REMOVE_ONE
+    relation = (
+        NeighboringRelation.REPLACE_ONE if replaced else NeighboringRelation.ADD_OR_REMOVE_ONE
+    )
     oracle = RdpAccountant(list(ORDERS), relation)
     for name in names:
         noised = plan.query(name).noised()

@@ -817,7 +817,8 @@ def test_no_gpu_is_one_sentence(
     assert ran.code == 2
     assert ran.err.count("\n") == 1
     assert "torch sees none" in ran.err
-    assert "--device cpu" in ran.err
+    assert "--device asks for a GPU" in ran.err
+    assert "use cpu" in ran.err
 
 
 def test_a_missing_dataset_is_one_sentence(

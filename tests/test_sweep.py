@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import csv
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 
+from capemix.api import config_of
 from capemix.errors import InputError
+from capemix.methods.mixing import Mixing
+from capemix_research.cli.frontier import RecipeName
 from capemix_research.frontier import Point
-from capemix_research.sweep import PEERS, Curve, asked_by, best, peers_of, table_of
+from capemix_research.sweep import PEERS, RECIPES, Curve, best, method_of, peers_of, table_of
 from conftest import Capemix
 
 SMALL = (
@@ -26,7 +30,7 @@ def test_every_recipe_is_scored_at_every_budget_and_trials_are_kept(
     ran = research(*SMALL, "--out", out, "--json")
     assert ran.code == 0, ran.err
     found = ran.json
-    assert [line["recipe"] for line in found["table"]] == ["mixing", "redraw", "moments"]
+    assert [line["recipe"] for line in found["table"]] == [*("mixing", "redraw", "class-gaussian")]
     assert all({"epsilon 3", "epsilon 10"} <= set(line) for line in found["table"])
     assert set(found["best"]) == {"3", "10"}
     assert 0.9 < found["real"] <= 1.0
@@ -37,24 +41,28 @@ def test_every_recipe_is_scored_at_every_budget_and_trials_are_kept(
     assert again.json["table"] == found["table"]
     assert (out / "trials.csv").read_text() == trials
     shown = research(*SMALL, "--out", out)
-    assert "moments" in shown.out
+    assert "class-gaussian" in shown.out
     assert "±" in shown.out
 
 
 def test_recipes_ask_for_what_they_are(tmp_path: Path, research: Capemix) -> None:
-    asked = {"mixture": 4, "samples": 9, "clip": 1.0, "scheme": "cape", "class_sizes": (5, 5)}
-    assert asked_by("mixing", asked, 7) == asked
-    assert asked_by("redraw", asked, 7) == asked | {"redraw": 7, "tune": True}
-    own = {"scheme": "cape", "class_sizes": (5, 5), "synthesizer": "moments", "samples": 7}
-    assert asked_by("moments", asked, 7) == own
-    with pytest.raises(InputError, match="--recipes has one that is unknown"):
-        asked_by("magic", asked, 7)
+    mixing = Mixing(mixture=4, samples=9, clip=1.0)
+    assert method_of("mixing", mixing, 7) is mixing
+    assert method_of("redraw", mixing, 7) == replace(mixing, redraw=7, tune=True)
+    assert method_of("class-gaussian", mixing, 7) == config_of("class-gaussian", samples=7)
+    images = {"samples": 7, "deskew": True}
+    for recipe, soft in (("image-clusters", False), ("soft-labels", True)):
+        asked = config_of("image-clusters", soft_labels=soft, **images)
+        assert method_of(recipe, mixing, 7, deskew=True) == asked
+    assert get_args(RecipeName) == RECIPES
+    with pytest.raises(InputError, match="recipes has one that is unknown"):
+        method_of("magic", mixing, 7)
     for words, said in (
         (("--recipes", "magic"), "--recipes"),
         (("--epsilons", "1,x"), "--epsilons must be numbers"),
         (("--epsilons", "0,1"), "--epsilons must be above 0"),
-        (("--synthesizer", "moments"), "leave --synthesizer"),
-        (("--redraw", 5), "leave --synthesizer"),
+        (("--method", "class-gaussian"), "No such option"),
+        (("--redraw", 5), "No such option"),
         (("--data", "people.csv"), "outside of any budget"),
     ):
         ran = research(*SMALL, *words, "--out", tmp_path / "no")

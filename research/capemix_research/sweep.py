@@ -47,12 +47,12 @@ class Curve:
     points: tuple[Point, ...]
 
 
-def method_of(recipe: str, mixing: Mixing, rows: int, *, deskew: bool = False) -> Method:
+def method_of(recipe: str, mixing: Method, rows: int, *, deskew: bool = False) -> Method:
     """The method of a recipe, where ``mixing`` is how rows are mixed and ``rows`` are drawn by
     those that draw. ``deskew`` is for those that look at images."""
     if recipe == "mixing":
         return mixing
-    if recipe == "redraw":
+    if recipe == "redraw" and isinstance(mixing, Mixing):
         return replace(mixing, redraw=rows, tune=True)
     if recipe == "class-gaussian":
         return config_of("class-gaussian", samples=rows)
@@ -74,9 +74,9 @@ def sweep(
     seeds: Sequence[int],
     progress: Callable[[float, float], None] | None = None,
 ) -> tuple[float, tuple[Curve, ...]]:
-    """The real rows' accuracy, and the curve of each of the ``methods``, by the recipe's name. Trials
-    that the file has are not repeated. ``progress`` is told how many trials are done, and of how
-    many."""
+    """The real rows' accuracy, and the curve of each of the ``methods``, by the recipe's name.
+    Trials that the file has are not repeated. ``progress`` is told how many trials are done, and of
+    how many."""
     if not epsilons or not all(0.0 < epsilon < float("inf") for epsilon in epsilons):
         raise InputError(
             "epsilons", "must be above 0", value=list(epsilons), fix="write them as 1,10"

@@ -284,11 +284,12 @@ def make_plan(
     law: NoiseLaw | str | None = None,
     delta: float = 1e-5,
     epsilon: float | None = None,
+    multiplier: float | None = None,
     **who: Any,
 ) -> Plan:
     """A plan with the defaults that go with the scheme: ``who`` takes part by the rules of
-    `make_federation`. It is calibrated to ``epsilon``, if that is given; an infinite one promises
-    nothing, so that nothing need be covered by a guarantee."""
+    `make_federation`. It is calibrated to ``epsilon``, if that is given, or has the noise of
+    ``multiplier``; an infinite epsilon promises nothing, so that nothing need be covered."""
     claimed = method.claimed
     federation = make_federation(delta=delta, published=claimed, **who)
     if law is None:
@@ -302,7 +303,7 @@ def make_plan(
         relation=member(Relation, relation or method.usual_relation, "relation"),
         delta=delta,
         law=member(NoiseLaw, law, "law"),
-        multiplier=noise,
+        multiplier=multiplier if noise is None else noise,
         opening_multiplier=noise,
     )
     return plan if epsilon is None else plan.calibrate(epsilon)

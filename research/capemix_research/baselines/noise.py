@@ -49,8 +49,8 @@ def noise_of(
 
     For mixtures: ``samples`` = T of ``mixture`` = l of ``records`` = N records in balanced
     ``classes``, by the paper's accountant (Theorem 1; p = lK/N, and l/N for DP-Mix) or the sound
-    one; ``asked`` goes to `plan_mixtures` (conventional: ``sites``, ``site_noise``), and ``row`` is the
-    deviation after averaging. The others do not depend on N, T and l; there ``asked`` may hold
+    one; ``asked`` goes to `plan_mixtures` (conventional: ``sites``, ``site_noise``), and ``row`` is
+    the deviation after averaging. The others do not depend on N, T and l; there ``asked`` may hold
     ``projection`` and ``label_share``, and the accountant is the analytic Gaussian mechanism.
     """
     kind = Baseline(baseline)

@@ -46,8 +46,9 @@ def baseline_of(
     lineage: str | None = None,
     **asked: Any,
 ) -> Release:
-    """Plan, calibrate and release one curator's rows, or those of several sites, mapped by ``normalise``
-    (as they stand by default). ``asked`` goes to `make_record_plan`; ``ledger`` and ``lineage`` are as for `release_records`."""
+    """Plan, calibrate and release one curator's rows, or those of several sites, mapped by
+    ``normalise`` (as they stand by default). ``asked`` goes to `make_record_plan`; ``ledger`` and
+    ``lineage`` are as for `release_records`."""
     kind = member(RecordMethod, method, "method")
     if isinstance(rows, UnlistedRows):
         raise InputError(

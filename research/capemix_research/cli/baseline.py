@@ -4,32 +4,28 @@ from __future__ import annotations
 
 import math
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from capemix.cli import options as opt
 from capemix.errors import InputError
+from capemix_research.cli import options as opt
+
+if TYPE_CHECKING:
+    from capemix.data import DatasetInfo, LabeledRows, UnlistedRows
 
 MethodName = Literal["random-projection", "local-perturbation"]
-PartitionName = Literal["iid", "stratified", "dirichlet"]
 
 
-@opt.with_options(opt.Counted)
 def baseline(
-    counted: opt.Counted,
     method: Annotated[
         MethodName,
         typer.Option(help="Noise on k random directions (DPPro), or on every value as it is."),
     ],
     epsilon: Annotated[float, typer.Option(help="The budget; inf for none.")],
     out: Annotated[Path, typer.Option(help="Folder to write: absent or empty.")],
-    data: Annotated[
-        str, typer.Option(help="digits, mnist, fashion-mnist, or a .csv, .parquet or .npz file.")
-    ] = "digits",
-    label: Annotated[
-        str | None, typer.Option(help="Label column of a file.", show_default=False)
-    ] = None,
+    data: opt.Data = "digits",
+    label: opt.Label = None,
     classes: Annotated[
         str | None,
         typer.Option(
@@ -39,22 +35,8 @@ def baseline(
         ),
     ] = None,
     delta: opt.Delta = 1e-5,
-    clip: Annotated[
-        float | None,
-        typer.Option(
-            help="C: l2 norm to which rows are clipped, after the map "
-            "[default: half of sqrt(features) with a range, 1 without].",
-            show_default=False,
-        ),
-    ] = None,
-    public_range: Annotated[
-        str | None,
-        typer.Option(
-            help="LO,HI: values a feature can take, declared public; 'none' for rows as they stand "
-            "[default: a dataset's own; of a file, none].",
-            show_default=False,
-        ),
-    ] = None,
+    clip: opt.Clip = None,
+    public_range: opt.PublicRange = None,
     projection: Annotated[
         int | None,
         typer.Option(
@@ -69,25 +51,40 @@ def baseline(
         ),
     ] = None,
     partition: Annotated[
-        PartitionName | None,
+        opt.SplitName | None,
         typer.Option(
             help="How rows are dealt out to --sites [default: stratified].", show_default=False
         ),
     ] = None,
-    test_seed: Annotated[
-        int | None,
-        typer.Option(help="Reproducible noise, for tests: NOT private.", show_default=False),
+    lineage: Annotated[
+        str | None,
+        typer.Option(
+            help="Name of the data whose budget pays, as given to `capemix ledger set-limit`.",
+            show_default=False,
+        ),
     ] = None,
+    ledger: Annotated[
+        Path | None,
+        typer.Option(
+            help="The ledger's file [default: ledger.db in the user's state folder].",
+            show_default=False,
+        ),
+    ] = None,
+    no_ledger: Annotated[
+        bool, typer.Option("--no-ledger", help="Count nothing, for rows that are not private.")
+    ] = False,
+    test_seed: opt.TestSeed = None,
     json: opt.Json = False,
 ) -> None:
     """Every record with noise of its own, as a release that `capemix evaluate` reads.
 
     As many rows come out as there are records, so their number is public.
     """
-    from capemix.cli.show import account_of, print_json, print_release, row_progress, spinner
+    from capemix.cli.show import print_json, row_progress, spinner
     from capemix.randomness.source import SeededSource, SystemSource
     from capemix.release import check_output
     from capemix_research.baselines import RecordPlan, baseline_of
+    from capemix_research.cli.show import print_records, records_as_json
 
     if math.isnan(epsilon) or epsilon <= 0:  # before any row is read
         raise InputError("--epsilon", "must be above 0", value=epsilon, fix="give a budget, or inf")
@@ -99,46 +96,76 @@ def baseline(
             fix="leave it out, or say how many --sites",
         )
     check_output(out)
-    table = opt.Table(
-        data=data,
-        label=label,
-        classes=classes,
-        partition=partition or "stratified",
-        test_seed=test_seed,
-    )
-    opened = table.open()
-    if math.isinf(epsilon):  # nothing is promised of any row
-        opened = opened.as_they_come()
-    budget = counted.asked(opened.info)
-    rows = opened.whole if sites is None else table.deal(opened, sites)
-    declared = opt.Mixing(delta=delta, clip=clip, public_range=public_range)
-    how = declared.public_map(opened.info)
-    asked = declared.asked(opened.whole.width, how)
-    with row_progress(len(opened.whole), quiet=json) as progress:
+    rows, info = _opened(data, label, classes, as_they_come=math.isinf(epsilon))
+    _check_counted(lineage, ledger, no_ledger, test_seed, known=info is not None)
+    how = opt.public_map(public_range, info)
+    with row_progress(len(rows), quiet=json) as progress:
         release = baseline_of(
             method,
-            rows,
+            rows if sites is None else _dealt(rows, sites, partition or "stratified", test_seed),
             epsilon=epsilon,
             source=SystemSource() if test_seed is None else SeededSource(test_seed),
             progress=progress,
             delta=delta,
-            clip=asked["clip"],
+            clip=opt.usual_clip(clip, rows.width, how),
             normalise=how,
             projection=projection,
-            **budget,
+            ledger=ledger,
+            lineage=lineage,
         )
     plan = release.plan
     assert isinstance(plan, RecordPlan)
     with spinner("writing the release", quiet=json):
         folder = release.save(out)
     if json:
-        print_json(
-            {
-                **account_of(plan, release.guarantee),
-                "method": str(plan.method),
-                "label_kept": plan.label_kept,
-                "out": str(folder),
-            }
-        )
+        print_json({**records_as_json(plan, release.guarantee), "out": str(folder)})
     else:
-        print_release(release, folder, f"on a row of norm {plan.clip:.3g}")
+        print_records(plan, release, folder)
+
+
+def _opened(
+    data: str, label: str | None, classes: str | None, *, as_they_come: bool
+) -> tuple[LabeledRows | UnlistedRows, DatasetInfo | None]:
+    """The rows, unlisted where nobody declares their classes and something is promised of them; and
+    what is public of a dataset that is known by its name."""
+    from capemix.data import DATASETS, UnlistedRows, existing_file, open_cells, open_data
+
+    names = opt.names_of(classes, "--classes")
+    if data in DATASETS or names is not None or as_they_come:
+        opened = open_data(data, label, classes=names)
+        return opened.train, opened.info
+    cells = open_cells(existing_file(data), label)
+    return UnlistedRows.of(cells, cells.label), None
+
+
+def _dealt(
+    rows: LabeledRows | UnlistedRows, sites: int, how: opt.SplitName, seed: int | None
+) -> list[LabeledRows]:
+    from capemix.data import LabeledRows
+
+    if not isinstance(rows, LabeledRows):
+        raise InputError(
+            "--classes", "must be declared for more than one site", fix="list them: a,b,c"
+        )
+    return opt.dealt(rows, sites, how, seed=seed or 0)
+
+
+def _check_counted(
+    lineage: str | None, ledger: Path | None, no_ledger: bool, test_seed: int | None, *, known: bool
+) -> None:
+    """Rows of the user's own are counted, or not, by name."""
+    if no_ledger and (lineage is not None or ledger is not None):
+        raise InputError("--no-ledger", "contradicts --lineage and --ledger", fix="leave one out")
+    if lineage is not None and test_seed is not None:
+        raise InputError(
+            "--test-seed",
+            "makes noise that is not private, so no budget can pay for it",
+            fix="leave it out, or count nothing",
+        )
+    if lineage is None and not no_ledger and not known:
+        raise InputError(
+            "--lineage",
+            "is needed, so that what is released of these rows is counted",
+            fix="name the data after `capemix ledger set-limit NAME --epsilon E`, or say"
+            " --no-ledger",
+        )

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from capemix.cli import options as opt
 from capemix.errors import InputError
+from capemix_research.cli import options as opt
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

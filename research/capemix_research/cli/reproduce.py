@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from capemix.cli import options as opt
 from capemix.errors import InputError
+from capemix_research.cli import options as opt
 
 if TYPE_CHECKING:
     from capemix_research.experiments.run import Progress

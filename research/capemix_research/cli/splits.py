@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from capemix.cli import options as opt
+from capemix_research.cli import options as opt
 
 
 def splits(

@@ -7,43 +7,50 @@ from typing import Annotated
 
 import typer
 
-from capemix.cli import options as opt
 from capemix.errors import InputError
-from capemix_research.cli.frontier import public_task
+from capemix_research.cli import options as opt
 
 
-@opt.with_options(opt.Table, opt.Mixing, opt.Method, opt.Trained)
 def sweep(
-    table: opt.Table,
-    mixing: opt.Mixing,
-    method: opt.Method,
-    trained: opt.Trained,
-    context: typer.Context,
+    data: opt.Data = "digits",
+    label: opt.Label = None,
+    class_sizes: opt.ClassSizes = None,
+    public_range: opt.PublicRange = None,
+    mixture: opt.Mixture = 16,
+    samples: opt.Samples = 1000,
+    clip: opt.Clip = None,
+    delta: opt.Delta = 1e-5,
+    scheme: opt.Scheme = "central",
+    sites: opt.Sites = None,
+    colluding: opt.Colluding = None,
+    dropouts: opt.Dropouts = 0,
+    partition: opt.Partition = "stratified",
+    alpha: opt.Alpha = 0.1,
+    model: opt.Model = "logreg",
+    epochs: opt.Epochs = None,
+    learning_rate: opt.LearningRate = None,
+    device: opt.Device = None,
     epsilons: Annotated[str, typer.Option(help="Budgets, e1,e2,...")] = "1,10",
     recipes: Annotated[
-        str,
+        str | None,
         typer.Option(
-            help="Of mixing (as asked for), redraw (rows drawn anew from tuned mixtures), moments "
-            "(a Gaussian for each class; of wide images, several), moments+teacher (images)."
+            help="Of mixing (as asked for), redraw (rows drawn anew from tuned mixtures), "
+            "class-gaussian (tables), image-clusters, soft-labels (image clusters with them) "
+            "[default: the first two, and the usual method for such rows].",
+            show_default=False,
         ),
-    ] = "mixing,redraw,moments",
+    ] = None,
     rows: Annotated[
         int | None,
         typer.Option(
-            help="Rows that redraw and moments draw [default: as many as the class sizes say].",
+            help="Rows that are drawn, but for mixing [default: as many as the class sizes say].",
             show_default=False,
         ),
     ] = None,
     seeds: Annotated[int, typer.Option(help="Releases and models at every epsilon.", min=1)] = 5,
-    test: Annotated[
-        str | None,
-        typer.Option(
-            help="File of rows to test on [default: the dataset's test part].", show_default=False
-        ),
-    ] = None,
-    rows_are_public: Annotated[
-        bool, typer.Option("--rows-are-public", help="Needed for a file: see above.")
-    ] = False,
+    first_seed: opt.FirstSeed = 0,
+    test: opt.Test = None,
+    rows_are_public: opt.RowsArePublic = False,
     out: Annotated[
         Path, typer.Option(help="Folder for trials.csv, which is read again, and sweep.png.")
     ] = Path("sweep"),
@@ -54,46 +61,52 @@ def sweep(
     Every trial makes a release and trains a model on it: that reads the real rows outside of any
     budget, so it is for public rows. Recipes choose by rule, never by test rows.
     """
+    from capemix.api import usual_method
     from capemix.cli.show import epoch_progress, print_json, print_table
     from capemix.release import outside_releases
-    from capemix_research.sweep import best, peers_of, table_of
+    from capemix_research.sweep import best, method_of, peers_of, table_of
     from capemix_research.sweep import sweep as swept
 
-    if method.synthesizer != "mixing" or mixing.redraw is not None or method.tune is not None:
-        raise InputError(
-            "--recipes",
-            "says which synthesizers are compared",
-            value=recipes,
-            fix="leave --synthesizer, --redraw and --tune out",
-        )
     outside_releases(out)
-    task, settings = public_task(
-        table,
-        method,
-        trained,
-        test,
-        rows_are_public,
-        lambda opened: {
-            **method.asked(table, mixing, opened, opt.given(context)),
-            "upright": bool(opt.is_upright(method.upright, "moments", opened.info)),
-        },
+    budgets = _budgets(epsilons)
+    task, settings, handwriting = opt.public_task(
+        data=data,
+        label=label,
+        test=test,
+        rows_are_public=rows_are_public,
+        class_sizes=class_sizes,
+        public_range=public_range,
+        clip=clip,
+        mixture=mixture,
+        samples=samples,
+        delta=delta,
+        scheme=scheme,
+        sites=sites,
+        colluding=colluding,
+        dropouts=dropouts,
+        partition=partition,
+        alpha=alpha,
+        seed=first_seed,
+        classifier=opt.classifier_of(model, epochs, learning_rate, device),
     )
-    first = table.test_seed or 0
-    sizes = task.asked.get("class_sizes")
-    drawn = rows if rows is not None else sum(sizes) if sizes else 1000
-    with epoch_progress(f"{trained.model} on releases", quiet=json) as progress:
+    facts = task.plan.facts
+    drawn = rows if rows is not None else sum(facts.class_sizes or ()) or 1000
+    names = ["mixing", "redraw", usual_method(facts)]
+    if recipes is not None:
+        names = [name.strip() for name in recipes.split(",")]
+    methods = {name: method_of(name, task.plan.method, drawn, deskew=handwriting) for name in names}
+    with epoch_progress(f"{model} on releases", quiet=json) as progress:
         real, curves = swept(
             task,
             settings,
             out / "trials.csv",
-            recipes=[name.strip() for name in recipes.split(",")],
-            epsilons=_budgets(epsilons),
-            seeds=range(first, first + seeds),
-            rows=drawn,
+            methods=methods,
+            epsilons=budgets,
+            seeds=range(first_seed, first_seed + seeds),
             progress=progress,
         )
-    peers = peers_of(table.data, [point.epsilon for point in curves[0].points])
-    title = f"{Path(table.data).name}, {method.scheme}, {trained.model}"
+    peers = peers_of(data, [point.epsilon for point in curves[0].points])
+    title = f"{Path(data).name}, {scheme}, {model}"
     plot = out / "sweep.png"
     try:
         from capemix_research.report.sweep import draw

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Callable
 from typing import Any, Final
 
 import numpy as np
@@ -119,7 +120,7 @@ def image_setting(name: str, epsilon: float, delta: float, **who: Any) -> Progra
     return Program.with_canary(name, plan.calibrate(epsilon), records)
 
 
-_PROGRAMS: Final = (
+_PROGRAMS: Final[tuple[tuple[str, Callable[..., Program], float, float, dict[str, Any]], ...]] = (
     ("looks", facts_setting, 2.0, 1e-2, {}),
     ("looks, replaced", facts_setting, 4.0, 1e-2, {"relation": Relation.REPLACE_ONE}),
     ("moments", table_setting, 2.0, 1e-2, _CENTRAL),

@@ -44,6 +44,20 @@ class Measured:
         """Whether the bound that assumes nothing is above the claim."""
         return self.epsilon > self.claimed
 
+    @property
+    def exceeded(self) -> bool:
+        """The same of that bound, or of the one by the stated law."""
+        return self.violated or self.epsilon_ratio > self.claimed
+
+    @property
+    def says(self) -> str:
+        """What was found, in a line."""
+        return (
+            f"{self.setting.name}: claimed {self.claimed:.3g}; at least {self.epsilon:.3g}"
+            f" (could show {self.most:.3g}), {self.epsilon_ratio:.3g} by its law,"
+            f" {self.epsilon_fit:.3g} by a Gaussian fit"
+        )
+
     def as_row(self) -> dict[str, object]:
         return {
             **self.setting.describe(),

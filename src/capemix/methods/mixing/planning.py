@@ -114,6 +114,7 @@ def plan_mixtures(
         relation=relation,
         law=law,
         delta=delta,
+        multiplier=0.0 if noise == 0.0 else None,  # without noise, other plans are allowed
     )
     return plan if noise is None else with_noise(plan, noise)
 
