@@ -63,7 +63,7 @@ from capemix.statistics.histograms import ClassCounts, ValueSizes
 from capemix.statistics.moments import Spreads
 from capemix.statistics.projection import Projection
 from capemix.sums.share import prepare_site
-from capemix.sums.steps import PublicMap
+from capemix.sums.steps import ColumnMap, PublicMap
 from fuzzing import ODD, bent_bytes, bent_json, bent_text, fuzz, no_hang, taken_or_refused
 from world import (
     ASKED,
@@ -214,7 +214,7 @@ MEASURED: Final = replace(
     measured=replace(
         OPEN_PLAN.facts,
         class_sizes=(90, 70),
-        normalise=PublicMap.of_range(0, 1),
+        normalise=ColumnMap((0.5,) * 4, (0.5,) * 4, (0.0,) * 4, (1.0,) * 4),
         clip_norm=1.5,
     ),
 ).settled()

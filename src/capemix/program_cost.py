@@ -59,8 +59,15 @@ class ProgramCost:
 
     @property
     def own_delta(self) -> float:
-        """A method that draws records has its own part of delta; otherwise all sums are one."""
-        return self.plan.delta * (1 - self.part) if self.plan.drawn else self.plan.delta
+        """A method that draws records has its own part of delta; otherwise all sums are one. The
+        two parts are no more than the whole, rounding included."""
+        delta = self.plan.delta
+        if not self.plan.drawn:
+            return delta
+        own = delta * (1 - self.part)
+        while own + self.opening_delta > delta:
+            own = math.nextafter(own, 0.0)
+        return own
 
     @property
     def list_failure(self) -> float:
@@ -245,10 +252,10 @@ def calibrated(plan: Plan, epsilon: float) -> Plan:
 
 def settled(plan: Plan) -> Plan:
     """See `Plan.settled`."""
-    if plan.epsilon is None:
+    epsilon = plan.epsilon
+    if epsilon is None:
         raise ValueError("no budget was given")
-    cost = ProgramCost(plan)
-    left = plan.epsilon * (1 - cost.part) if plan.drawn else plan.epsilon
+    left = epsilon * (1 - ProgramCost(plan).part) if plan.drawn else epsilon
     plan = replace(plan, multiplier=None)
     plan = replace(plan, method=plan.method.settled(plan))
     noises, most = [], []
@@ -256,9 +263,9 @@ def settled(plan: Plan) -> Plan:
         try:
             noises.append(ProgramCost(replace(plan, chosen=choice)).least(left))
         except EpsilonError as error:
-            most.append(error.most * plan.epsilon / left)
+            most.append(error.most * epsilon / left)
     if most:
-        raise EpsilonError(plan.epsilon, min(most))
+        raise EpsilonError(epsilon, min(most))
     return replace(plan, multiplier=max(noises))
 
 

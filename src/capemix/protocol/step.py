@@ -17,7 +17,7 @@ from capemix.accounting.cost import Cost
 from capemix.accounting.sampled import ORDERS
 from capemix.documents import as_json, from_json
 from capemix.errors import InputError
-from capemix.facts import Facts, map_of
+from capemix.facts import map_of
 from capemix.ledger import Account
 from capemix.plan import Plan
 from capemix.protocol.wire import MAX_MESSAGE, ProtocolError, bytes_of
@@ -62,8 +62,11 @@ class ReleaseStep:
     def from_json(cls, found: Any) -> ReleaseStep:
         if not isinstance(found, dict) or set(found) != {"release", "plan", "sum", "statistic"}:
             raise ProtocolError("a proposal must have a release, its plan, a sum and a statistic")
-        said = from_json(_Said, {"statistic": found["statistic"]}, name="the statistic")
-        plan = from_json(Plan, found["plan"], name="the plan")
+        try:
+            said = from_json(_Said, {"statistic": found["statistic"]}, name="the statistic")
+            plan = from_json(Plan, found["plan"], name="the plan")
+        except InputError as error:
+            raise ProtocolError(f"the proposal cannot be read: {error}") from None
         step = cls(bytes_of(found, "release", 16), plan, str(found["sum"]), said.statistic)
         if plan.multiplier is None or (plan.opening and plan.opening_multiplier is None):
             raise ProtocolError("a proposal must be of a calibrated plan")
@@ -116,8 +119,6 @@ class ReleaseStep:
         ):
             # Its cost rests on declared class sizes, and a site with fewer rows could not answer.
             return "in a federation records are drawn by Poisson selection"
-        if plan.measured is not None and not (plan.opening and _unmeasured(plan) == facts):
-            return "what was measured of the release is not what it leaves open"
         opening = {line.name for line in plan.opening}
         if opening and plan.measured is None and self.name not in opening:
             return f"the sum {self.name!r} needs the facts to be measured first"
@@ -189,16 +190,6 @@ class ReleaseStep:
         except ValueError:  # no such plan
             return self.plan
         return before if settled == self.plan.method else self.plan
-
-
-_OPEN: Final = ("class_sizes", "normalise", "clip_norm")
-"""Facts that a federation may measure."""
-
-
-def _unmeasured(plan: Plan) -> Facts:
-    """The facts without what was measured, as far as the plan leaves it open."""
-    left_open = {name: None for name in _OPEN if getattr(plan.facts, name) is None}
-    return replace(plan.known, **left_open)  # type: ignore[arg-type]
 
 
 def _nothing(relation: Relation) -> Cost:
