@@ -16,7 +16,7 @@ from capemix.queries import Relation
 
 _MOST: Final = 1e9
 """No limit of a policy is larger: it would be none, or a slip."""
-_MOST_SIZE: Final = 1 << 60
+MOST_SIZE: Final = 1 << 60
 """The same of what a plan may ask of the machine."""
 
 _SIZES: Final = {
@@ -79,10 +79,10 @@ class Policy:
                 )
         for name in _SIZES:
             value = getattr(self, f"largest_{name}")
-            if not 0 < value <= _MOST_SIZE:
+            if not 0 < value <= MOST_SIZE:
                 raise InputError(
                     f"policy largest_{name}",
-                    f"must be a whole number from 1 to {_MOST_SIZE}",
+                    f"must be a whole number from 1 to {MOST_SIZE}",
                     value=value,
                     fix="set a limit",
                 )

@@ -14,7 +14,7 @@ import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, fields
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Final, Literal
@@ -42,11 +42,9 @@ from capemix.engines.flower.processes import (
 )
 from capemix.engines.flower.relay import AGENT_SOCKET, AGENT_SOCKETS
 from capemix.errors import InputError
-from capemix.methods.mixing import Mixing
-from capemix.methods.mixing.tuning import DRAWS, MIXTURES
 from capemix.plan import Plan
-from capemix.protocol.demands import demands_of
-from capemix.protocol.policy import Policy
+from capemix.protocol.demands import Demands
+from capemix.protocol.policy import MOST_SIZE, Policy
 from capemix.protocol.roster import Member, Roster
 from capemix.protocol.wire import ProtocolError
 from capemix.release import check_output
@@ -315,7 +313,7 @@ class _Trial:
 
 
 def _permissive(plan: Plan) -> Policy:
-    """A policy for a trial: just what this plan asks for."""
+    """A policy for a trial: just what this plan asks for, on a machine that is the user's own."""
     guarantee = plan.guarantee()
     if guarantee.epsilon is None or plan.epsilon is None:
         raise InputError("epsilon", "must be finite", fix="a site agrees to no less")
@@ -327,21 +325,8 @@ def _permissive(plan: Plan) -> Policy:
         least_colluding=0,
         real_arithmetic=True,
         methods=(plan.method.kind,),
-        **{f"largest_{name}": value for name, value in _most_demands(plan).items()},
+        **{f"largest_{each.name}": MOST_SIZE for each in fields(Demands)},
     )
-
-
-def _most_demands(plan: Plan) -> dict[str, Any]:
-    """What the plan asks of a machine, whatever class sizes are measured: no more than of classes
-    as small as a mixture, all of whose records are in every draw."""
-    found, method = [asdict(demands_of(plan))], plan.method
-    if isinstance(method, Mixing) and plan.facts.class_sizes is None:
-        if method.tune:
-            draws = max(DRAWS) * method.pools(plan)
-            method = replace(method, samples=draws, mixture=max(MIXTURES), tune=False)
-        smallest = replace(plan.facts, class_sizes=(1,) * len(plan.facts.listed))
-        found.append(asdict(demands_of(replace(plan, method=method, measured=smallest))))
-    return {name: max(one[name] for one in found) for name in found[0]}
 
 
 def _write_rows(rows: LabeledRows, path: Path) -> None:
