@@ -12,6 +12,7 @@ from dp_accounting import GaussianDpEvent, NeighboringRelation, SelfComposedDpEv
 from dp_accounting.rdp import RdpAccountant
 
 from capemix.accounting.sampled import ORDERS
+from capemix.errors import InputError
 from capemix.facts import Facts
 from capemix.federation import MaskKind
 from capemix.guarantee import Status
@@ -183,6 +184,18 @@ def test_calibrating_again_changes_nothing(law: NoiseLaw) -> None:
         plan = make_plan(known, method, law=law).calibrate(2.0)
         assert plan.calibrate(2.0) == plan
         assert plan.calibrate(math.inf).calibrate(2.0) == plan
+
+
+def test_every_sum_has_a_graph_that_may_fall_apart() -> None:
+    sparse: dict[str, Any] = {"scheme": "cape", "sites": 60, "colluding": 15}
+    known = facts(class_sizes=(50, 60), normalise=RANGE)
+    assert make_plan(known, Mixing(), **sparse, peers=14).calibrate(2.0)
+    with pytest.raises(InputError, match="peers leaves more chance of failure"):
+        make_plan(known, ClassGaussian(), **sparse, peers=14)
+    plan = make_plan(known, ClassGaussian(), scheme="cape", sites=120).calibrate(2.0)
+    [cost] = plan.costs()
+    assert cost.failure == pytest.approx(len(plan.names) * plan.federation.graph_failure())
+    assert 0 < cost.failure < plan.delta
 
 
 def test_what_a_site_counts_sum_by_sum_is_no_less_than_the_whole() -> None:
