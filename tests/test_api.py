@@ -24,8 +24,8 @@ from capemix.data.schema import Category, Number
 from capemix.engines.local import LocalEngine
 from capemix.federation import MaskKind
 from capemix.guarantee import Status
-from capemix.methods.class_gaussian import ClassGaussian
 from capemix.methods import Method
+from capemix.methods.class_gaussian import ClassGaussian
 from capemix.methods.mixing import Mixing, Pool
 from capemix.methods.mixing.planning import plan_mixtures
 from capemix.queries import Relation
@@ -73,9 +73,14 @@ def test_what_is_learned_survives_the_release() -> None:
     X, y = blobs(3000)
     rows, labels = (
         Synthesizer(
-            epsilon=5.0, method="mixing", mixture=50, samples=300, clip=1.0, public_range=(0, 1),
+            epsilon=5.0,
+            method="mixing",
+            mixture=50,
+            samples=300,
+            clip=1.0,
+            public_range=(0, 1),
             test_seed=1,
-        )  # fmt: skip
+        )
         .fit(X, y)
         .sample()
     )

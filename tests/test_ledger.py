@@ -168,9 +168,9 @@ def test_a_release_that_costs_the_whole_limit_fits_once(plan: Any) -> None:
 
 
 def test_a_preliminary_count_leaves_the_order_open_and_the_whole_still_fits() -> None:
-    count = plan_mixtures(
-        width=2, class_sizes=(1,), samples=1, mixture=1, delta=1e-6
-    ).calibrate(0.5)
+    count = plan_mixtures(width=2, class_sizes=(1,), samples=1, mixture=1, delta=1e-6).calibrate(
+        0.5
+    )
     main = a_plan(4.5, delta=9e-6)
     account = Account(LIMIT)
     after_count = account.admit(cost_of(count), preliminary=True)
@@ -543,8 +543,8 @@ def test_what_is_not_private_is_refused_and_not_counted(ledger: Ledger) -> None:
     counted: dict[str, Any] = {"ledger": ledger, "lineage": "people"}
     with pytest.raises(InputError, match="not private"):
         synthesize(a_plan(), some_rows(), source=SeededSource(1), **counted)
+    plan = make_plan(Facts.of(some_rows()), ClassGaussian()).calibrate(1.0)
     with pytest.raises(InputError, match="not private"):
-        plan = make_plan(Facts.of(some_rows()), ClassGaussian()).calibrate(1.0)
         synthesize(plan, some_rows(), source=SeededSource(1), **counted)
     with pytest.raises(InputError, match="a paper claim bounds nothing"):
         synthesize(a_plan(accountant="paper"), some_rows(), **counted)

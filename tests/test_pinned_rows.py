@@ -24,7 +24,6 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
-from capemix.cli import main
 from capemix.collector import Collector
 from capemix.data import LabeledRows, open_data, partition
 from capemix.engines.in_process import InProcessEngine
@@ -38,7 +37,6 @@ from capemix.methods.mixing.planning import usual_mixing
 from capemix.plan import Plan, make_plan
 from capemix.randomness.source import SeededSource
 from capemix.run import rows_from, run
-from capemix.sums.query import SumQuery
 from capemix.sums.steps import PublicMap
 from capemix_research.cli import main as laboratory
 

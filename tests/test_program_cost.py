@@ -64,8 +64,8 @@ WHO: dict[str, dict[str, Any]] = {
 def composed(plan: Plan, names: tuple[str, ...], delta: float) -> float:
     """By an independent accountant: a Gaussian for each sum, with the noise that it is carried out
     with, as the strongest view has it."""
-    replaced = plan.relation is Relation.REPLACE_ONE
-    relation = NeighboringRelation.REPLACE_ONE if replaced else NeighboringRelation.ADD_OR_REMOVE_ONE
+    replaced, kinds = plan.relation is Relation.REPLACE_ONE, NeighboringRelation
+    relation = kinds.REPLACE_ONE if replaced else kinds.ADD_OR_REMOVE_ONE
     oracle = RdpAccountant(list(ORDERS), relation)
     for name in names:
         noised = plan.query(name).noised()
@@ -159,10 +159,16 @@ def test_sums_that_compose_as_one_need_no_more_noise_than_epsilons_that_are_adde
     """Noise multipliers that the code of commit f3d3095 found for the same facts, of three columns
     and two classes, at epsilon 2 and delta 1e-5; it added the epsilons of measured facts and of
     moments."""
-    before = {
-        ("no", "yes"): {False: (10.332107746520315, 2.6631502578935544), True: (None, 2.149700072132082)},
-        None: {False: (10.487056338657721, 2.663150257893554), True: (20.869721784358223, 2.377216766856811)},
-    }  # fmt: skip
+    before: dict[tuple[str, ...] | None, dict[bool, tuple[float | None, float]]] = {
+        ("no", "yes"): {
+            False: (10.332107746520315, 2.6631502578935544),
+            True: (None, 2.149700072132082),
+        },
+        None: {
+            False: (10.487056338657721, 2.663150257893554),
+            True: (20.869721784358223, 2.377216766856811),
+        },
+    }
     for classes, by_range in before.items():
         for ranged, (opening, own) in by_range.items():
             known = facts(classes=classes, normalise=RANGE if ranged else None)

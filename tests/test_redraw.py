@@ -159,9 +159,7 @@ def test_rows_drawn_anew_tell_classes_apart_by_their_spread() -> None:
     how = Preparation(PublicMap.of_range(-1, 1), 1e30)
     scores = {}
     for redraw in (None, 2000):
-        facts = Facts.of(
-            train, class_sizes=(20_000, 20_000), normalise=PublicMap.of_range(-1, 1)
-        )
+        facts = Facts.of(train, class_sizes=(20_000, 20_000), normalise=PublicMap.of_range(-1, 1))
         method = Mixing(mixture=64, samples=800, clip=0.8, redraw=redraw)
         plan = make_plan(facts, method).calibrate(10.0)
         release = synthesize(plan, train, source=SeededSource(0))
@@ -237,9 +235,7 @@ def test_what_is_tuned_is_not_given_too(given: dict[str, int]) -> None:
 
 def test_nothing_is_tuned_where_there_is_no_noise() -> None:
     train, _ = load_dataset("digits")
-    facts = Facts.of(
-        train, class_sizes=(140,) * 10, normalise=PublicMap.of_range(0, 16)
-    )
+    facts = Facts.of(train, class_sizes=(140,) * 10, normalise=PublicMap.of_range(0, 16))
     with pytest.raises(InputError, match="tune chooses mixtures by the noise"):
         make_plan(facts, Mixing(redraw=100, tune=True)).calibrate(math.inf)
 

@@ -59,9 +59,7 @@ def split_rows(rows: LabeledRows, sites: int, how: str) -> tuple[LabeledRows, ..
 class SharedDraws:
     """Tests only: one selection over all sites' records; the first site adds all the noise."""
 
-    def __init__(
-        self, query: SumQuery, offsets: np.ndarray, sizes: np.ndarray, site: int
-    ) -> None:
+    def __init__(self, query: SumQuery, offsets: np.ndarray, sizes: np.ndarray, site: int) -> None:
         self.query, self.offsets, self.sizes, self.site = query, offsets, sizes, site
 
     def select(self, block: Block, participation: Participation, population: int) -> list[Selected]:

@@ -1,9 +1,10 @@
-"""What one record adds to a sum is a function of that record alone, and never longer than the bound,
-whatever the record is: for every kind of statistic, on the lattice and in real numbers."""
+"""What one record adds to a sum is a function of that record alone, and never longer than the
+bound, whatever the record is: for every kind of statistic, on the lattice and in real numbers."""
 
 from __future__ import annotations
 
 from fractions import Fraction
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -97,7 +98,7 @@ def check_bound(asked: Statistic, sums: Any, lattice: int | None) -> None:
 
 
 def check_records(asked: Statistic, rows: np.ndarray, labels: np.ndarray, lattice: Any) -> None:
-    alone = [added(asked, rows[at : at + 1], labels[at : at + 1], lattice) for at in range(len(rows))]
+    alone = [added(asked, rows[[at]], labels[[at]], lattice) for at in range(len(rows))]
     for sums, label in zip(alone, labels, strict=True):
         check_bound(asked, sums, lattice)
         assert label >= 0 or not sums.any()
@@ -138,10 +139,7 @@ def test_many_records_add_up_to_their_parts(name: str) -> None:
     rows = chance.normal(size=(9_000, WIDTH)) * 10.0 ** chance.integers(-4, 5, size=(9_000, 1))
     labels = chance.integers(-1, CLASSES, 9_000)
     cuts = [0, 1, 4_095, 4_097, 8_999, 9_000]
-    parts = [
-        added(SMALL[name], rows[a:b], labels[a:b], 1_000)
-        for a, b in zip(cuts, cuts[1:], strict=False)
-    ]
+    parts = [added(SMALL[name], rows[a:b], labels[a:b], 1_000) for a, b in pairwise(cuts)]
     assert (added(SMALL[name], rows, labels, 1_000) == sum(parts)).all()
 
 
