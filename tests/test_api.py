@@ -80,7 +80,7 @@ def test_what_is_learned_survives_the_release() -> None:
             clip=1.0,
             public_range=(0, 1),
             test_seed=1,
-        )  # fmt: skip
+        )
         .fit(X, y)
         .sample()
     )

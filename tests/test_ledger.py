@@ -543,8 +543,8 @@ def test_what_is_not_private_is_refused_and_not_counted(ledger: Ledger) -> None:
     counted: dict[str, Any] = {"ledger": ledger, "lineage": "people"}
     with pytest.raises(InputError, match="not private"):
         synthesize(a_plan(), some_rows(), source=SeededSource(1), **counted)
+    plan = make_plan(Facts.of(some_rows()), ClassGaussian()).calibrate(1.0)
     with pytest.raises(InputError, match="not private"):
-        plan = make_plan(Facts.of(some_rows()), ClassGaussian()).calibrate(1.0)
         synthesize(plan, some_rows(), source=SeededSource(1), **counted)
     with pytest.raises(InputError, match="a paper claim bounds nothing"):
         synthesize(a_plan(accountant="paper"), some_rows(), **counted)

@@ -1,4 +1,5 @@
-"""Every fact that is measured is paid for: what is found, what it costs, and that none is left out."""
+"""Every fact that is measured is paid for: what is found, what it costs, and that none is left
+out."""
 
 from __future__ import annotations
 

@@ -12,6 +12,7 @@ from dp_accounting import GaussianDpEvent, NeighboringRelation, SelfComposedDpEv
 from dp_accounting.rdp import RdpAccountant
 
 from capemix.accounting.sampled import ORDERS
+from capemix.errors import InputError
 from capemix.facts import Facts
 from capemix.federation import MaskKind
 from capemix.guarantee import Status
@@ -63,10 +64,8 @@ WHO: dict[str, dict[str, Any]] = {
 def composed(plan: Plan, names: tuple[str, ...], delta: float) -> float:
     """By an independent accountant: a Gaussian for each sum, with the noise that it is carried out
     with, as the strongest view has it."""
-    replaced = plan.relation is Relation.REPLACE_ONE
-    relation = (
-        NeighboringRelation.REPLACE_ONE if replaced else NeighboringRelation.ADD_OR_REMOVE_ONE
-    )
+    replaced, kinds = plan.relation is Relation.REPLACE_ONE, NeighboringRelation
+    relation = kinds.REPLACE_ONE if replaced else kinds.ADD_OR_REMOVE_ONE
     oracle = RdpAccountant(list(ORDERS), relation)
     for name in names:
         noised = plan.query(name).noised()
@@ -160,10 +159,16 @@ def test_sums_that_compose_as_one_need_no_more_noise_than_epsilons_that_are_adde
     """Noise multipliers that the code of commit f3d3095 found for the same facts, of three columns
     and two classes, at epsilon 2 and delta 1e-5; it added the epsilons of measured facts and of
     moments."""
-    before = {
-        ("no", "yes"): {False: (10.332107746520315, 2.6631502578935544), True: (None, 2.149700072132082)},
-        None: {False: (10.487056338657721, 2.663150257893554), True: (20.869721784358223, 2.377216766856811)},
-    }  # fmt: skip
+    before: dict[tuple[str, ...] | None, dict[bool, tuple[float | None, float]]] = {
+        ("no", "yes"): {
+            False: (10.332107746520315, 2.6631502578935544),
+            True: (None, 2.149700072132082),
+        },
+        None: {
+            False: (10.487056338657721, 2.663150257893554),
+            True: (20.869721784358223, 2.377216766856811),
+        },
+    }
     for classes, by_range in before.items():
         for ranged, (opening, own) in by_range.items():
             known = facts(classes=classes, normalise=RANGE if ranged else None)
@@ -185,6 +190,18 @@ def test_calibrating_again_changes_nothing(law: NoiseLaw) -> None:
         plan = make_plan(known, method, law=law).calibrate(2.0)
         assert plan.calibrate(2.0) == plan
         assert plan.calibrate(math.inf).calibrate(2.0) == plan
+
+
+def test_every_sum_has_a_graph_that_may_fall_apart() -> None:
+    sparse: dict[str, Any] = {"scheme": "cape", "sites": 60, "colluding": 15}
+    known = facts(class_sizes=(50, 60), normalise=RANGE)
+    assert make_plan(known, Mixing(), **sparse, peers=14).calibrate(2.0)
+    with pytest.raises(InputError, match="peers leaves more chance of failure"):
+        make_plan(known, ClassGaussian(), **sparse, peers=14)
+    plan = make_plan(known, ClassGaussian(), scheme="cape", sites=120).calibrate(2.0)
+    [cost] = plan.costs()
+    assert cost.failure == pytest.approx(len(plan.names) * plan.federation.graph_failure())
+    assert 0 < cost.failure < plan.delta
 
 
 def test_what_a_site_counts_sum_by_sum_is_no_less_than_the_whole() -> None:

@@ -133,6 +133,13 @@ class Federation:
                 value=self.peers,
                 fix="leave it out for the degree that the adversary asks for",
             )
+        if not 1e-6 <= self.pair_ratio <= 1e12:
+            raise InputError(
+                "pair_ratio",
+                "must be a positive number: pair masks over own noise, in variance",
+                value=self.pair_ratio,
+                fix="leave it out",
+            )
         if self.averaged and self.scheme is Scheme.CAPE and self.masks is MaskKind.RING:
             raise InputError(
                 "masks",

@@ -56,7 +56,8 @@ class Manifest:
         found = documents.load(path, name="manifest")
         if isinstance(found, dict) and found.get("format") == FORMATS[1]:
             try:
-                return _from_version_1(found)
+                made = documents.as_json(_from_version_1(found))
+                return documents.from_json(cls, made, name="manifest")
             except (KeyError, TypeError, ValueError, AttributeError) as error:
                 if isinstance(error, InputError):
                     raise

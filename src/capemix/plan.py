@@ -68,16 +68,18 @@ class Plan:
         for noise in (self.multiplier, self.opening_multiplier):
             if noise is not None and not (noise == 0 or 1e-100 < noise < 1e100):
                 raise InputError("noise", "must be 0 or more", value=noise, fix="calibrate it")
-        if self.multiplier != 0.0 and self.federation.graph_failure() >= self.delta:
+        self._check_law()
+        self._check_program()
+        self.method.check(self)
+        # Each sum has a graph of its own.
+        failure = self.federation.graph_failure()
+        if self.multiplier != 0.0 and failure and failure * len(self.names) >= self.delta:
             raise InputError(
                 "peers",
                 "leaves more chance of failure than delta allows",
                 value=self.federation.peers,
                 fix="raise it, or leave it out for the degree that the adversary asks for",
             )
-        self._check_law()
-        self._check_program()
-        self.method.check(self)
         if self._promises and self.method.claim(self) is None:
             for step in self.steps:
                 if step.coverage is Coverage.NOT_COVERED:
@@ -124,12 +126,13 @@ class Plan:
             )
         if self.measured is not None:
             measured.check(self.facts, self.measured, opening)
-        if self.chosen is not None and self.method.choices(self) == (None,):
+        possible = self.method.choices(self)[0] or {}
+        if self.chosen is not None and not set(self.chosen) == set(possible) != set():
             raise InputError(
                 "chosen",
-                "has no meaning for the method",
-                value=self.method.kind,
-                fix="leave it out",
+                f"has no meaning for {self.method.kind}",
+                value=", ".join(self.chosen),
+                fix=f"choose {', '.join(possible)}" if possible else "leave it out",
             )
 
     # -- the program ---------------------------------------------------------------------------

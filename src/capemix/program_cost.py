@@ -252,10 +252,10 @@ def calibrated(plan: Plan, epsilon: float) -> Plan:
 
 def settled(plan: Plan) -> Plan:
     """See `Plan.settled`."""
-    epsilon = plan.epsilon
-    if epsilon is None:
+    asked = plan.epsilon
+    if asked is None:
         raise ValueError("no budget was given")
-    left = epsilon * (1 - ProgramCost(plan).part) if plan.drawn else epsilon
+    left = asked * (1 - ProgramCost(plan).part) if plan.drawn else asked
     plan = replace(plan, multiplier=None)
     plan = replace(plan, method=plan.method.settled(plan))
     noises, most = [], []
@@ -263,9 +263,9 @@ def settled(plan: Plan) -> Plan:
         try:
             noises.append(ProgramCost(replace(plan, chosen=choice)).least(left))
         except EpsilonError as error:
-            most.append(error.most * epsilon / left)
+            most.append(error.most * asked / left)
     if most:
-        raise EpsilonError(epsilon, min(most))
+        raise EpsilonError(asked, min(most))
     return replace(plan, multiplier=max(noises))
 
 

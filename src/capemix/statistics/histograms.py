@@ -117,7 +117,9 @@ class MeansAndSquares:
     ) -> None:
         for rows in _pieces(features[labels >= 0]):
             scaled = normalise_rows(rows, self.normalise)
-            added = bounded_rows(np.hstack([scaled, scaled**2]), self.l2_norm_bound, lattice)
+            with np.errstate(over="ignore", invalid="ignore"):  # such a record counts as zeros
+                both = np.hstack([scaled, scaled**2])
+            added = bounded_rows(both, self.l2_norm_bound, lattice)
             sums[0] += added.sum(axis=0, dtype=sums.dtype)
 
 

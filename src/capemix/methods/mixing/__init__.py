@@ -160,10 +160,7 @@ class Mixing(Method):
         for name in ("samples", "mixture") if self.tune else ():
             if getattr(self, name) != getattr(type(self), name):
                 raise InputError(
-                    name,
-                    "is chosen by tune",
-                    value=getattr(self, name),
-                    fix="leave one of them out",
+                    name, "is chosen by tune", value=getattr(self, name), fix="leave one out"
                 )
 
     @classmethod

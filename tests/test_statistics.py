@@ -1,0 +1,173 @@
+"""What one record adds to a sum is a function of that record alone, and never longer than the
+bound, whatever the record is: for every kind of statistic, on the lattice and in real numbers."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
+
+from capemix.methods import methods
+from capemix.statistics.head import Head
+from capemix.statistics.histograms import ClassCounts, MeansAndSquares, ValueSizes
+from capemix.statistics.moments import Moments, NormHistogram, Spreads
+from capemix.statistics.projection import Projection
+from capemix.statistics.scattering import channels, features_of
+from capemix.sums import statistic as statistics
+from capemix.sums.rows import ClippedRows, ZScoredRows
+from capemix.sums.statistic import Statistic
+from capemix.sums.steps import ColumnMap, PublicMap
+
+WIDTH, CLASSES = 3, 2
+RANGE = PublicMap.of_range(-2, 3)
+MAP = ColumnMap((0.5, 0.0, -1.0), (1.0, 1e-3, 7.0), (-2.0, -1.0, 0.0), (3.0, 1.0, 0.0))
+CHANCE = np.random.default_rng(0)
+BASIS = CHANCE.normal(size=(WIDTH, 2))
+CENTRES = CHANCE.normal(size=(CLASSES, WIDTH))
+PLAIN = Projection(RANGE, WIDTH, CLASSES)
+TURNED = Projection(MAP, WIDTH, CLASSES, centre=CENTRES, basis=BASIS, scale=np.array([2.0, 1e4]))
+POINTED = Projection(
+    RANGE, WIDTH, CLASSES, basis=BASIS, points=CHANCE.normal(size=(CLASSES, 3, 2)),
+    without=np.eye(WIDTH)[:, :1],
+)  # fmt: skip
+
+SMALL: dict[str, Statistic] = {
+    "rows": ClippedRows(WIDTH, CLASSES, RANGE, 1.3),
+    "rows of one pool, labelled": ClippedRows(
+        WIDTH, CLASSES, MAP, 0.7, label_columns=True, one_pool=True
+    ),
+    "rows as they stand": ClippedRows(WIDTH, CLASSES, PublicMap(), 5.0, label_columns=True),
+    "class counts": ClassCounts(WIDTH, CLASSES),
+    "value sizes": ValueSizes(WIDTH),
+    "means and squares": MeansAndSquares(WIDTH, RANGE),
+    "means and squares as they stand": MeansAndSquares(WIDTH, PublicMap()),
+    "moments": Moments(TURNED, 0.9, (0.6, 0.8)),
+    "moments of all": Moments(PLAIN, 1.1, (0.0, 1.0), apart=False),
+    "moments by point": Moments(POINTED, 0.4, (0.1, 2.0)),
+    "spreads": Spreads(TURNED, 0.9),
+    "spreads of all": Spreads(PLAIN, 2.0, apart=False),
+    "norms": NormHistogram(TURNED),
+}
+SIDE = 8
+_IMAGES = Projection(
+    PublicMap.of_range(0, 16), SIDE**2, CLASSES, centre=CHANCE.normal(size=(1, SIDE**2)) * 0.1
+)
+HEAD = Head(
+    _IMAGES, (SIDE, SIDE), 20, np.zeros(channels()), np.full(channels(), 0.1),
+    CHANCE.normal(size=(features_of((SIDE, SIDE)) + 1, CLASSES)),
+)  # fmt: skip
+
+number = st.one_of(
+    st.floats(allow_nan=True, allow_infinity=True),
+    st.floats(-5, 5),
+    st.sampled_from([0.0, -0.0, 1e308, -1e308, 5e-324, 16.0]),
+)
+LATTICES = [None, 1, 7, 300, 32_767]
+
+
+def records(width: int, most: int) -> st.SearchStrategy[tuple[np.ndarray, np.ndarray]]:
+    """Rows, and codes of classes; those below 0 and beyond the list drop their records."""
+    return st.integers(1, most).flatmap(
+        lambda count: st.tuples(
+            arrays(np.float64, (count, width), elements=number),
+            arrays(np.int64, count, elements=st.integers(-1, CLASSES - 1)),
+        )
+    )
+
+
+def added(asked: Statistic, rows: np.ndarray, labels: np.ndarray, lattice: int | None) -> Any:
+    dtype = np.float64 if lattice is None else np.int64
+    sums: np.ndarray = np.zeros((asked.groups, asked.width), dtype=dtype)
+    asked.add_to(sums, rows, labels, lattice)
+    return sums
+
+
+def check_bound(asked: Statistic, sums: Any, lattice: int | None) -> None:
+    assert np.isfinite(sums).all()
+    if lattice is not None:
+        assert sum(int(x) ** 2 for x in sums.ravel()) <= lattice**2
+    else:
+        square = sum((Fraction(float(x)) ** 2 for x in sums.ravel()), Fraction(0))
+        assert square <= Fraction(asked.l2_norm_bound) ** 2
+
+
+def check_records(asked: Statistic, rows: np.ndarray, labels: np.ndarray, lattice: Any) -> None:
+    alone = [added(asked, rows[[at]], labels[[at]], lattice) for at in range(len(rows))]
+    for sums, label in zip(alone, labels, strict=True):
+        check_bound(asked, sums, lattice)
+        assert label >= 0 or not sums.any()
+        # A record is in one group.
+        assert np.count_nonzero(sums.any(axis=1)) <= 1
+    together = added(asked, rows, labels, lattice)
+    if lattice is not None:
+        assert (together == sum(alone)).all()
+        backwards = added(asked, rows[::-1], labels[::-1], lattice)
+        assert (backwards == together).all()
+    else:
+        np.testing.assert_allclose(together, sum(alone), rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize("name", SMALL)
+@pytest.mark.parametrize("lattice", LATTICES)
+@settings(max_examples=40)
+@given(given_=records(WIDTH, 5))
+def test_a_record_adds_its_own_part_within_the_bound(
+    name: str, lattice: int | None, given_: tuple[np.ndarray, np.ndarray]
+) -> None:
+    check_records(SMALL[name], *given_, lattice)
+
+
+@pytest.mark.parametrize("lattice", [None, 9, 2_000, 32_767])
+def test_an_image_adds_its_own_part_of_a_gradient_within_the_bound(lattice: int | None) -> None:
+    chance = np.random.default_rng(1)
+    rows = chance.uniform(-3, 20, size=(40, SIDE**2))
+    rows[0], rows[1, 5], rows[2, 7], rows[3] = 0.0, np.nan, np.inf, 1e308
+    rows[4], rows[5] = rows[6], -1e308
+    check_records(HEAD, rows, chance.integers(-1, CLASSES, 40), lattice)
+
+
+@pytest.mark.parametrize("name", SMALL)
+def test_many_records_add_up_to_their_parts(name: str) -> None:
+    """More of them than are gone through at a time."""
+    chance = np.random.default_rng(2)
+    rows = chance.normal(size=(9_000, WIDTH)) * 10.0 ** chance.integers(-4, 5, size=(9_000, 1))
+    labels = chance.integers(-1, CLASSES, 9_000)
+    cuts = [0, 1, 4_095, 4_097, 8_999, 9_000]
+    parts = [added(SMALL[name], rows[a:b], labels[a:b], 1_000) for a, b in pairwise(cuts)]
+    assert (added(SMALL[name], rows, labels, 1_000) == sum(parts)).all()
+
+
+def test_every_kind_that_a_message_can_bring_is_tried_here() -> None:
+    methods()  # and with them all statistics
+    tried = {asked.kind for asked in (*SMALL.values(), HEAD)}  # type: ignore[attr-defined]
+    assert tried == set(statistics._KINDS)
+
+
+def test_what_looks_at_several_records_is_found_out_here_and_no_message_brings_it() -> None:
+    asked = ZScoredRows(ClippedRows(WIDTH, CLASSES, PublicMap(), 1.3))
+    rows, labels = np.random.default_rng(3).normal(size=(5, WIDTH)), np.zeros(5, dtype=np.int64)
+    with pytest.raises(AssertionError):
+        check_records(asked, rows, labels, 300)
+    methods()
+    assert ZScoredRows not in statistics._KINDS.values()
+
+
+class Longer(ClassCounts):
+    """Counts that weigh more than they say."""
+
+    def add_to(self, sums: Any, features: Any, labels: Any, lattice: int | None) -> None:
+        super().add_to(sums, features, labels, lattice)
+        sums *= 1 + (lattice or 1)
+
+
+def test_what_is_longer_than_its_bound_is_found_out_here() -> None:
+    rows, labels = np.zeros((1, WIDTH)), np.zeros(1, dtype=np.int64)
+    for lattice in (None, 300):
+        with pytest.raises(AssertionError):
+            check_records(Longer(WIDTH, CLASSES), rows, labels, lattice)
