@@ -62,8 +62,8 @@ class AgentsEngine:
         self.roster = Roster(found[0], tuple(found[1:]))
         self.lineages = [Ledger.open(folder / f"{s}.db").lineage("rows") for s in range(len(rows))]
         self.agents = [
-            Agent(SiteState(site, keys[site + 1], self.roster, policy, own, self.lineages[site], seed))
-            for site, own in enumerate(rows)
+            Agent(SiteState(site, key, self.roster, policy, own, self.lineages[site], seed))
+            for site, (key, own) in enumerate(zip(keys[1:], rows, strict=True))
         ]
         self.carry: Carry = lambda site, raw: self.agents[site].answer(raw)
         self.release, self.lost, self.included = bytes(16), dict[int, str](), tuple[int, ...]()

@@ -16,6 +16,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from agents import AgentsEngine, allowing
 from capemix import documents
 from capemix.accounting.mint import CONFIRMED_DRAFT
 from capemix.data import Table, draft_table, fitted_table, open_data
@@ -27,7 +28,6 @@ from capemix.methods.measured import CLASS_SIZES, counts_of
 from capemix.protocol.policy import Policy
 from capemix.randomness.source import SystemSource
 from capemix.release import read_release
-from agents import AgentsEngine, allowing
 from conftest import Capemix, Ran
 from releasing import plan_of, release_of
 from test_tables import people

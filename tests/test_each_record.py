@@ -24,8 +24,8 @@ from capemix.statistics.scattering import channels, features_of
 from capemix.sums.query import NoiseLaw, SumQuery
 from capemix.sums.rows import ClippedRows
 from capemix.sums.share import prepare_records, prepare_site
-from capemix.sums.statistic import Prepared, Statistic, SummedRows, kind_of
 from capemix.sums.statistic import _KINDS as KINDS
+from capemix.sums.statistic import Prepared, Statistic, SummedRows, kind_of
 from capemix.sums.steps import ColumnMap, PublicMap
 
 Array = npt.NDArray[Any]

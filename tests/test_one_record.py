@@ -36,7 +36,7 @@ import pytest
 from agents import AgentsEngine
 from capemix import agent as agent_module
 from capemix import documents
-from capemix.agent import ask, load_identity, new_identity
+from capemix.agent import ask, new_identity
 from capemix.api import Synthesizer, synthesize
 from capemix.cli import main
 from capemix.cli import site as site_module
@@ -153,9 +153,7 @@ def synth(programs: Programs, folder: Path, suffix: str, setting: Setting, odd: 
             else (programs.capemix, "synth", "--method")
         )
         place = ("--data", data) if setting.recordwise else (data,)
-        ran = program(
-            *method, str(setting.method), *place, "--label", "y", "--out", out, *options
-        )
+        ran = program(*method, str(setting.method), *place, "--label", "y", "--out", out, *options)
         return [ran.code, ran.out, ran.err, folder_bytes(out) if out.exists() else None]
 
     return run
@@ -712,7 +710,9 @@ def test_a_rare_label_stays_unknown_and_common_ones_are_found() -> None:
     for seed in range(200):
         found = listed_words(words_of(column), query, failure, SeededSource(seed))
         assert set(found) == {"often", "common"}
-        assert abs(found["often"] - 400) < 6 * query.site_deviation / (query.lattice_norm_bound or 1)
+        assert abs(found["often"] - 400) < 6 * query.site_deviation / (
+            query.lattice_norm_bound or 1
+        )
 
 
 def test_labels_that_are_all_different_give_no_list() -> None:
