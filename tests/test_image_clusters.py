@@ -648,4 +648,4 @@ def test_images_with_soft_labels_from_the_command_line(tmp_path: Path, capemix: 
         *("--no-ledger", "--out", tmp_path / "none"),
     )
     assert refused.code != 0
-    assert "--deskew has no meaning for mixing" in refused.err
+    assert "--deskew is no option of the method mixing" in refused.err

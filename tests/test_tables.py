@@ -458,7 +458,7 @@ def test_what_a_schema_cannot_go_with_is_refused(tmp_path: Path, capemix: Capemi
         return ran.err
 
     gaussian = ("--method", "class-gaussian")
-    assert "contradicts the ranges of the schema" in refused(*gaussian, "--public-range", "0,1")
+    assert "is the schema's to say" in refused(*gaussian, "--public-range", "0,1")
     assert "is not the schema's" in refused(*gaussian, "--label", "age")
     assert "broken.json is not readable JSON" in refused(*gaussian, schema="broken.json")
     assert "does not apply to the dataset" in refused(*gaussian, data=("--data", "digits"))

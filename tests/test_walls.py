@@ -188,23 +188,23 @@ def test_a_new_method_goes_by_its_name_in_python() -> None:
 
 
 def test_a_new_method_is_audited() -> None:
-    """By the scorer of any program; and with a third of its noise it is caught."""
+    """By the scorer of any program; and with a sixth of its noise it is caught."""
     programs = pytest.importorskip("capemix.audit.programs")
     from capemix.audit.measure import measure
 
-    rng = np.random.default_rng(0)
-    labels = np.arange(41) % 2
-    records = LabeledRows(rng.normal(size=(41, 2)), labels, (0, 1), ("a", "b"), "y")
+    features, labels = np.random.default_rng(0).normal(size=(41, 2)), np.arange(41) % 2
+    features[-1] = 4.0
+    records = LabeledRows(features, labels, (0, 1), ("a", "b"), "y")
     facts = Facts.of(records, class_sizes=(20, 20), normalise=PublicMap.of_range(-4, 4))
-    plan = make_plan(facts, ClassMeans(clip=1.0)).calibrate(1.0)
+    plan = make_plan(facts, ClassMeans(clip=1.0)).calibrate(2.0)
     setting = programs.Program.with_canary("class means", plan, records)
-    found = measure(setting, setting.scores(1500, source=SeededSource(3)))
-    assert 0.0 < found.epsilon_lower <= 1.0
+    found = measure(setting, setting.scores(800, source=SeededSource(3)))
+    assert found.epsilon <= found.claimed <= 2.0
     loud = programs.Program.with_canary(
-        "class means", replace(plan, multiplier=(plan.multiplier or 0.0) / 3), records
+        "class means", replace(plan, multiplier=(plan.multiplier or 0.0) / 6), records
     )
-    caught = measure(setting, loud.scores(1500, source=SeededSource(3)))
-    assert caught.epsilon_lower > 1.0
+    caught = measure(setting, loud.scores(800, source=SeededSource(3)))
+    assert caught.epsilon > caught.claimed
 
 
 def test_a_new_method_goes_by_its_name_on_the_command_line(
@@ -247,7 +247,7 @@ from capemix.sums.steps import DeclaredMap
 def test_a_new_method_is_carried_by_flowers_simulation(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Sites and coordinator have the method installed; here, by a module that is always imported."""
+    """All of them have the method installed; here, by a module that is always imported."""
     from capemix.engines.flower.local import run_on_loopback
 
     (tmp_path / "hook").mkdir()
@@ -351,7 +351,7 @@ def test_a_new_engine_carries_every_method_with_the_same_release(name: str, site
 
 # -- the walk --------------------------------------------------------------------------------------
 
-FILES = {"curator": 49, "sites": 50}
+FILES = {"curator": 47, "sites": 48}
 """Source files that one enters on the way from a file to its release."""
 
 

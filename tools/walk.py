@@ -68,7 +68,7 @@ class Walk:
             yield
         finally:
             sys.setprofile(None)
-            threading.setprofile(None)  # type: ignore[arg-type]
+            threading.setprofile(None)
 
 
 def _while_importing(frame: FrameType) -> bool:
@@ -115,7 +115,7 @@ def curator(folder: Path) -> list[str]:
     with walk.followed():
         rows = UnlistedRows.of(open_cells(path, "digit"), "digit")
         plan = make_plan(Facts.of(rows), method_named("class-gaussian")()).calibrate(10.0)
-        synthesize(plan, rows).save(folder / "curator")
+        synthesize(plan, rows)
     return walk.names
 
 
@@ -133,7 +133,7 @@ def sites(folder: Path) -> list[str]:
         parts = partition(rows, 10, "iid", seed=1)
         facts = Facts.of(rows, normalise=PublicMap.of_range(0, 16))
         plan = make_plan(facts, method_named("mixing")(), scheme="cape", sites=10).calibrate(10.0)
-        synthesize(plan, parts).save(folder / "sites")
+        synthesize(plan, parts)
     return walk.names
 
 
