@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal, cast
 
 import typer
 
@@ -13,6 +13,7 @@ from capemix_research.cli import options as opt
 
 if TYPE_CHECKING:
     from capemix.data import DatasetInfo, LabeledRows, UnlistedRows
+    from capemix_research.baselines import RecordPlan
 
 MethodName = Literal["random-projection", "local-perturbation"]
 
@@ -83,7 +84,7 @@ def baseline(
     from capemix.cli.show import print_json, row_progress, spinner
     from capemix.randomness.source import SeededSource, SystemSource
     from capemix.release import check_output
-    from capemix_research.baselines import RecordPlan, baseline_of
+    from capemix_research.baselines import baseline_of
     from capemix_research.cli.show import print_records, records_as_json
 
     if math.isnan(epsilon) or epsilon <= 0:  # before any row is read
@@ -113,8 +114,7 @@ def baseline(
             ledger=ledger,
             lineage=lineage,
         )
-    plan = release.plan
-    assert isinstance(plan, RecordPlan)
+    plan = cast("RecordPlan", release.plan)
     with spinner("writing the release", quiet=json):
         folder = release.save(out)
     if json:

@@ -22,7 +22,7 @@ from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wai
 from contextlib import ExitStack
 from dataclasses import astuple, dataclass, fields, replace
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, cast
 from unittest.mock import patch
 
 import numpy as np
@@ -165,10 +165,8 @@ def released(cell: Cell, folder: str, most: int = ROWS) -> tuple[str, int, int, 
     np.save(f"{path}-labels.npy", found.labels)
     if found.soft_labels is not None:
         np.save(f"{path}-soft.npy", found.soft_labels)
-    made = found.plan
-    assert isinstance(made, Plan)
-    assert made.chosen is not None
-    return str(path), len(found.features), made.chosen["rank"], made.chosen["clusters"], seconds
+    chosen = cast(Plan, found.plan).chosen or {}
+    return str(path), len(found.features), chosen["rank"], chosen["clusters"], seconds
 
 
 def _without(off: str) -> Iterator[tuple[Any, str, Any]]:

@@ -110,9 +110,8 @@ class Observer:
         without, with_ = self.worlds
         group = self.query.participation[0]
         fixed = group.selection is Selection.FIXED
-        draws = (
-            group.selected if fixed else 0
-        )  # ordinary rows in a draw; with Poisson selection all zero
+        # Ordinary rows in a draw; with Poisson selection all of them are zero.
+        draws = group.selected if fixed else 0
         groups = 2 if self.both else 1
         start = [draws * without.usual[g] for g in range(groups)]
 
