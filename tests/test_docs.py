@@ -10,9 +10,12 @@ from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
 
+import numpy as np
 import pytest
 import typer
 
+import capemix.methods
+from capemix import Synthesizer
 from capemix.cli.commands import app
 from capemix_research.cli.commands import app as research_app
 from conftest import Capemix
@@ -27,6 +30,11 @@ PAGES = [
     *sorted(DOCS.rglob("*.md")),
 ]
 NAMES = [page.relative_to(ROOT).as_posix() for page in PAGES]
+EXAMPLES = [
+    (name, example)
+    for name, page in zip(NAMES, PAGES, strict=True)
+    for example in re.findall(r"^```python\n(.*?)^```", page.read_text(), re.MULTILINE | re.DOTALL)
+]
 PROGRAMS = {"capemix": app, "capemix-research": research_app}
 CLAIMS = (DOCS / "theory" / "claims.md").read_text()
 ERRATA = (DOCS / "theory" / "errata.md").read_text()
@@ -211,8 +219,12 @@ def command_problems(text: str) -> list[str]:
             found.append(f"{line}: {' '.join(words[: len(words) - len(path)])}")
             continue
         options = {"--help"}
-        for parameter in known.params:
+        parameters = known.every_option() if hasattr(known, "every_option") else known.params
+        file = any(parameter.name == "file" for parameter in parameters)
+        for parameter in parameters:
             if getattr(parameter, "hidden", False):  # it says where it has gone
+                continue
+            if file and parameter.name == "data":  # the file is shown without an option
                 continue
             options |= {*parameter.opts, *parameter.secondary_opts}
         found += [
@@ -349,16 +361,39 @@ def test_the_figures_beside_commands_are_what_they_print(capemix: Capemix) -> No
         assert f"{printed:.{digits}f}" == value, line
 
 
+@pytest.mark.parametrize(("page", "example"), EXAMPLES)
+def test_every_python_example_runs(
+    page: str, example: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(capemix.methods, "_KNOWN", capemix.methods.methods())
+    generator = np.random.default_rng(0)
+    y = np.array(["no", "yes"])[generator.integers(2, size=400)]
+    X = generator.normal(size=(400, 3)) + (y == "yes")[:, None]
+    if "read_parquet" in example:
+        Synthesizer(epsilon=5.0).fit(X, y).release_.save("release")
+    names = {"__name__": __name__, "X": X, "y": y}
+    exec(compile(example, page, "exec", dont_inherit=True), names)
+    if "ClassMeans" in names:
+        method = names["ClassMeans"]()
+        fitted = Synthesizer(epsilon=5.0, classes=["no", "yes"], method=method).fit(X, y)
+        assert len(fitted.release_) == 2
+
+
+def test_python_examples_are_found() -> None:
+    assert len(EXAMPLES) >= 5
+
+
 # -- the checkers themselves ---------------------------------------------------------------------
 
 
 def test_a_symbol_that_is_not_there_is_found() -> None:
-    good = "`capemix.queries:SumQuery.rows`"
+    good = "`capemix.queries:QueryShape.rows`"
     assert symbol_problems(good) == []
     for bad in (
         "capemix.queries:Nothing",
-        "capemix.nowhere:SumQuery",
-        "capemix.queries:SumQuery.x",
+        "capemix.nowhere:QueryShape",
+        "capemix.queries:QueryShape.x",
     ):
         assert symbol_problems(f"{good} `{bad}`") == [bad]
 
@@ -423,6 +458,9 @@ def test_a_wrong_command_is_found() -> None:
     assert len(command_problems("see `capemix frobnicate ...`")) == 1
     assert len(command_problems("see `capemix sweep ...` and `capemix federate splits`")) == 2
     assert len(command_problems("see `capemix audit --out found --paper`")) == 1
+    assert len(command_problems("see `capemix synth --data a.csv` and `capemix synth a.csv`")) == 1
+    assert len(command_problems("see `capemix synth a.csv --synthesizer moments --upright`")) == 2
+    assert command_problems("see `capemix synth a.npz --soft-labels --no-deskew`") == []
     assert command_problems("see `capemix-research sweep --epsilons 1`") == []
     assert len(command_problems("see `capemix-research sweep --frobnicate 1`")) == 1
     assert command_problems("see `capemix synth ...` and `capemix.plan:Plan`") == []

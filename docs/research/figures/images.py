@@ -8,10 +8,10 @@ import matplotlib
 import numpy as np
 from matplotlib.figure import Figure
 
-from capemix.api import release_of
+from capemix import Facts, PublicMap, make_plan, synthesize
 from capemix.data import load_dataset
 from capemix.data.registry import dataset_info
-from capemix.prepare.steps import PublicMap
+from capemix.methods.image_clusters import ImageClusters
 from capemix.randomness.source import SeededSource
 from capemix_research.report.style import STYLE
 
@@ -30,15 +30,10 @@ def main() -> None:
         train, _ = load_dataset(name)
         info = dataset_info(name)
         for epsilon in (1.0, 10.0):
-            found = release_of(
-                train,
-                epsilon=epsilon,
-                synthesizer="moments",
-                normalise=PublicMap.of_range(*info.value_range),
-                upright=info.handwriting,
-                samples=200,
-                source=SeededSource(1),
-            )
+            facts = Facts.of(train, normalise=PublicMap.of_range(*info.value_range))
+            method = ImageClusters(samples=200, deskew=info.handwriting)
+            plan = make_plan(facts, method).calibrate(epsilon)
+            found = synthesize(plan, train, source=SeededSource(1))
             panels.append((f"{name}, epsilon {epsilon:g}", sheet(found.features, found.labels)))
         panels.append((f"{name}, real rows", sheet(train.features, train.labels)))
     with matplotlib.rc_context(STYLE):

@@ -17,10 +17,12 @@ import numpy as np
 from matplotlib.patches import FancyArrowPatch
 
 from capemix.data import load_dataset, partition
-from capemix.pipeline import Coordinator, SourceDraws, prepare_site, site_share
-from capemix.plan import Plan, make_plan
-from capemix.prepare.steps import PublicMap
+from capemix.methods.mixing.planning import plan_mixtures
 from capemix.randomness.source import SeededSource
+from capemix.sums.aggregate import Aggregate
+from capemix.sums.query import SumQuery
+from capemix.sums.share import SourceDraws, prepare_site, site_share
+from capemix.sums.steps import PublicMap
 from capemix.zerosum.graph import PeerGraph
 from capemix.zerosum.masks import deal_keys
 
@@ -30,8 +32,8 @@ SITES, DIGIT, SEED = 4, 3, 5
 class Stage(SourceDraws):
     """A site's draws, with its own noise left out on request."""
 
-    def __init__(self, plan: Plan, site: int, noisy: bool) -> None:
-        super().__init__(plan, SeededSource(SEED).child("site", site))
+    def __init__(self, query: SumQuery, site: int, noisy: bool) -> None:
+        super().__init__(query, SeededSource(SEED).child("site", site))
         self.noisy = noisy
 
     def add_noise(self, block, out) -> None:
@@ -42,7 +44,7 @@ class Stage(SourceDraws):
 def main() -> None:
     train, _ = load_dataset("digits")
     parts = partition(train, SITES, "stratified", seed=1)
-    plan = make_plan(
+    plan = plan_mixtures(
         width=64,
         class_sizes=tuple(train.class_counts().tolist()),
         samples=10,
@@ -52,8 +54,9 @@ def main() -> None:
         sites=SITES,
         normalise=PublicMap.of_range(0, 16),
     ).calibrate(2.0)
+    query = plan.query("mixtures", plan.method.statistic(plan))
     keys = deal_keys(PeerGraph.complete(SITES), SeededSource(SEED).child("keys"))
-    rows = [prepare_site(plan, part.features, part.labels) for part in parts]
+    rows = [prepare_site(query, part.features, part.labels) for part in parts]
 
     def picture(values: np.ndarray) -> np.ndarray:
         signed = values.view(np.int32)[DIGIT].astype(float)
@@ -66,14 +69,14 @@ def main() -> None:
             (noised, True, None),
             (masked, True, keys[site]),
         ):
-            share = site_share(plan, site, rows[site], Stage(plan, site, noisy), key)
+            share = site_share(query, site, rows[site], Stage(query, site, noisy), key)
             kept.append(picture(share.values.copy()))
-    coordinator, clean = Coordinator(plan), sum(plain)
+    total, clean = Aggregate(query), sum(plain)
     for site in range(SITES):
-        coordinator.add(site_share(plan, site, rows[site], Stage(plan, site, True), keys[site]))
-    still_masked = picture(coordinator._total().copy())
-    coordinator.unmask({k.site: k.own for k in keys}, {})
-    released = picture(coordinator._total().copy())
+        total.add(site_share(query, site, rows[site], Stage(query, site, True), keys[site]))
+    still_masked = picture(total._total().copy())
+    total.unmask({k.site: k.own for k in keys}, {})
+    released = picture(total._total().copy())
     assert (released == sum(noised)).all()
 
     figure = plt.figure(figsize=(13.5, 6.2))
