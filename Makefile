@@ -8,11 +8,7 @@ PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
 demo: $(VENV)/.core
 	@rm -rf demo-release
-<<<<<<< HEAD
-	@$(BIN)/capemix synth digits --method mixing --scheme cape --sites 10 --epsilon 10 --mixture 32 --samples 1000 --out demo-release
-=======
 	@$(BIN)/capemix synth digits --scheme cape --sites 10 --epsilon 10 --out demo-release
->>>>>>> wt-docs2
 	@$(BIN)/capemix evaluate demo-release --test digits
 
 test: $(VENV)/.all
