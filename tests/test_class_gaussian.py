@@ -29,7 +29,7 @@ from capemix.data import LabeledRows, load_dataset, partition
 from capemix.engines.local import sum_shares
 from capemix.errors import BudgetError, InputError
 from capemix.evaluate import train_and_test
-from capemix.facts import Facts
+from capemix.facts import CLASS_SIZES, Facts
 from capemix.federation import CENTRAL, Federation, Scheme
 from capemix.kernels import threads as threads_module
 from capemix.ledger import Ledger
@@ -52,7 +52,6 @@ from capemix.methods.gaussians import (
     wigner_edge,
 )
 from capemix.methods.image_clusters import ImageClusters
-from capemix.methods.measured import CLASS_SIZES
 from capemix.methods.projected import ProjectedSums
 from capemix.plan import Plan
 from capemix.protocol.step import ReleaseStep

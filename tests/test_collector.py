@@ -11,10 +11,9 @@ import pytest
 
 from capemix.collector import Collector, Origin
 from capemix.errors import InputError
-from capemix.facts import Facts
+from capemix.facts import CLASS_LIST, CLASS_SIZES, CLIP_NORM, RANGES, SCALES, Facts
 from capemix.methods.base import Choice, Method, SyntheticRows
 from capemix.methods.class_gaussian import ClassGaussian
-from capemix.methods.measured import CLASS_LIST, CLASS_SIZES, CLIP_NORM, RANGES, SCALES
 from capemix.methods.mixing import Mixing
 from capemix.plan import Plan, make_plan
 from capemix.queries import ALL_ONCE, QueryShape

@@ -17,11 +17,10 @@ from capemix.agent import Agent, SiteState
 from capemix.data import LabeledRows
 from capemix.engines.flower.local import _permissive
 from capemix.errors import InputError
-from capemix.facts import Facts
+from capemix.facts import CLASS_SIZES, Facts
 from capemix.ledger import Account, Ledger
 from capemix.methods.class_gaussian import ClassGaussian
 from capemix.methods.image_clusters import ImageClusters
-from capemix.methods.measured import CLASS_SIZES
 from capemix.methods.mixing import Mixing
 from capemix.methods.mixing.planning import plan_mixtures
 from capemix.plan import Plan, make_plan

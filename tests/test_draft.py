@@ -23,8 +23,9 @@ from capemix.data import Table, draft_table, fitted_table, open_data
 from capemix.data.draft import MARGIN, outward
 from capemix.data.schema import Category, Number
 from capemix.errors import InputError
+from capemix.facts import CLASS_SIZES
 from capemix.guarantee import Status
-from capemix.methods.measured import CLASS_SIZES, counts_of
+from capemix.methods.measured import counts_of
 from capemix.protocol.policy import Policy
 from capemix.randomness.source import SystemSource
 from capemix.release import read_release

@@ -41,11 +41,10 @@ from capemix.engines.flower.files import (
 )
 from capemix.engines.local import LocalEngine
 from capemix.errors import InputError
-from capemix.facts import Facts, map_of
+from capemix.facts import CLASS_SIZES, RANGES, Facts, map_of
 from capemix.ledger import Account
 from capemix.methods.class_gaussian import ClassGaussian
 from capemix.methods.class_gaussian.estimate import SPREADS
-from capemix.methods.measured import CLASS_SIZES, RANGES
 from capemix.methods.mixing import Mixing
 from capemix.methods.mixing.planning import plan_mixtures
 from capemix.plan import Plan, make_plan

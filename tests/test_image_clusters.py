@@ -26,7 +26,7 @@ from capemix.engines.flower.local import run_on_loopback
 from capemix.engines.in_process import InProcessEngine
 from capemix.engines.local import LocalEngine
 from capemix.errors import InputError
-from capemix.facts import Facts
+from capemix.facts import CLASS_SIZES, Facts
 from capemix.methods.gaussians import apportioned, wigner_edge
 from capemix.methods.image_clusters import MOST_CLUSTERS, SHARES, ImageClusters
 from capemix.methods.image_clusters.clusters import (
@@ -37,7 +37,6 @@ from capemix.methods.image_clusters.clusters import (
     tuned_clusters,
 )
 from capemix.methods.image_clusters.estimate import CLUSTERS, LABELS, NEAREST, REPEATS
-from capemix.methods.measured import CLASS_SIZES
 from capemix.methods.projected import NORMS_OF
 from capemix.plan import Plan, make_plan
 from capemix.protocol.policy import Policy

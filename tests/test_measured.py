@@ -24,19 +24,9 @@ from capemix.data.cells import words_of
 from capemix.engines.class_list import list_threshold, listed_words
 from capemix.engines.local import LocalEngine, sum_shares
 from capemix.errors import InputError
-from capemix.facts import Facts
+from capemix.facts import CLASS_LIST, CLASS_SIZES, CLIP_NORM, RANGES, SCALES, Facts
 from capemix.methods.class_gaussian import ClassGaussian
-from capemix.methods.measured import (
-    CLASS_LIST,
-    CLASS_SIZES,
-    CLIP_NORM,
-    LIST_FAILURE,
-    RANGES,
-    SCALES,
-    SHARES,
-    budget_part,
-    ranges_of,
-)
+from capemix.methods.measured import LIST_FAILURE, SHARES, budget_part, ranges_of
 from capemix.methods.mixing import Mixing
 from capemix.plan import Plan, make_plan
 from capemix.queries import Relation

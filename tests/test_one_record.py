@@ -60,14 +60,14 @@ from capemix.engines.flower.files import plan_text
 from capemix.engines.in_process import InProcessEngine
 from capemix.engines.local import LocalEngine
 from capemix.errors import InputError
-from capemix.facts import Facts, map_of
+from capemix.facts import CLASS_LIST, Facts, map_of
 from capemix.guarantee import Status
 from capemix.ledger import Ledger, Limit
 from capemix.methods import methods
 from capemix.methods.class_gaussian import ClassGaussian
 from capemix.methods.image_clusters import ImageClusters
-from capemix.methods.measured import CLASS_LIST, budget_part, list_failure
 from capemix.methods.measured import SHARES as OPENING_SHARES
+from capemix.methods.measured import budget_part, list_failure
 from capemix.methods.mixing import Mixing, Pool
 from capemix.plan import Plan, make_plan
 from capemix.protocol import wire

@@ -28,13 +28,12 @@ from capemix.engines.flower.local import _permissive, run_on_loopback
 from capemix.engines.in_process import InProcessEngine
 from capemix.engines.local import LocalEngine
 from capemix.errors import InputError
-from capemix.facts import Facts
+from capemix.facts import CLASS_SIZES, CLIP_NORM, RANGES, SCALES, Facts
 from capemix.kernels import memory as memory_module
 from capemix.ledger import Account, Ledger, Limit
 from capemix.methods.class_gaussian import ClassGaussian
 from capemix.methods.class_gaussian.estimate import CENTRE, CENTRES, SPREAD, SPREADS
 from capemix.methods.image_clusters import ImageClusters
-from capemix.methods.measured import CLASS_SIZES, CLIP_NORM, RANGES, SCALES
 from capemix.methods.mixing import MIXTURES, Mixing
 from capemix.methods.projected import NORMS_OF
 from capemix.plan import Plan, make_plan
@@ -634,7 +633,7 @@ def test_the_noise_rates_groups_and_bounds_of_a_sum_are_the_plans_alone() -> Non
     ("change", "says"),
     [
         ({}, None),
-        ({"clip": 0.5}, None),
+        ({"clip": 0.5}, "something else"),
         ({"clip": 1.0 + 1e-9}, "something else"),
         ({"clip": 2.0}, "something else"),
         ({"clip": -1.0}, "a positive norm"),

@@ -32,7 +32,6 @@ from capemix.ledger import Ledger, Limit
 from capemix.methods import Method, SyntheticRows, method, methods
 from capemix.methods.class_gaussian import ClassGaussian
 from capemix.methods.image_clusters import ImageClusters
-from capemix.methods.measured import undeclared
 from capemix.methods.mixing import Mixing, Pool
 from capemix.plan import Plan, make_plan
 from capemix.protocol.step import ReleaseStep
@@ -72,7 +71,7 @@ class ClassMeans(Method):
     copies: int = field(default=1, metadata={"help": "Rows of each class."})
 
     def measures(self, facts: Facts) -> tuple[str, ...]:
-        return undeclared(facts, sizes=True)
+        return facts.undeclared(sizes=True)
 
     def outline(self, plan: Plan) -> tuple[QueryShape, ...]:
         facts = plan.known
@@ -236,7 +235,6 @@ from dataclasses import dataclass, field
 from typing import Literal
 import numpy as np
 from capemix.methods import Method, SyntheticRows, method
-from capemix.methods.measured import undeclared
 from capemix.queries import ALL_ONCE, QueryShape
 from capemix.sums.rows import ClippedRows, denormalise_rows
 from capemix.sums.steps import DeclaredMap

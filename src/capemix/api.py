@@ -16,10 +16,10 @@ from capemix.data.rows import LabeledRows, UnlistedRows, check_classes
 from capemix.data.schema import Table
 from capemix.engines.local import LocalEngine
 from capemix.errors import InputError
-from capemix.facts import Facts
+from capemix.facts import CLASS_SIZES, Facts
 from capemix.ledger import Ledger, Lineage
 from capemix.methods import Method, method_named
-from capemix.methods.measured import CLASS_SIZES, MOST_COLUMNS
+from capemix.methods.measured import MOST_COLUMNS
 from capemix.plan import Plan, make_plan
 from capemix.randomness.source import SeededSource, Source
 from capemix.release import Release

@@ -10,8 +10,7 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from capemix.facts import Facts
-from capemix.methods.measured import CLASS_LIST
+from capemix.facts import CLASS_LIST, Facts
 from capemix.plan import Plan
 from capemix.randomness.source import SeededSource
 from capemix.sums.query import SumQuery

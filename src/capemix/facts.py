@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Final
 
 from capemix.data.cells import are_distinct
 from capemix.data.rows import LabeledRows, UnlistedRows
@@ -13,6 +14,13 @@ from capemix.sums.steps import ColumnMap, Normalise
 
 MOST: int = 1 << 40
 """No width, number of rows or class size is larger: it would be a slip, or meant ill."""
+
+
+CLASS_LIST: Final = "class list"
+CLASS_SIZES: Final = "class sizes"
+RANGES: Final = "ranges"
+SCALES: Final = "means and scales"
+CLIP_NORM: Final = "clip norm"
 
 
 @dataclass(frozen=True)
@@ -123,6 +131,20 @@ class Facts:
     def read_from_rows(self) -> tuple[str, ...]:
         """Facts that are neither declared nor paid for: with one of them there is no guarantee."""
         return (*self.unpaid, *(() if self.table is None else self.table.read_from_rows))
+
+    def undeclared(self, *, sizes: bool = False, clip: bool = False) -> tuple[str, ...]:
+        """What to measure: the classes, and the columns' ranges and scales, unless they are
+        declared. With ``sizes`` and ``clip`` also the classes' sizes and a norm to clip at. A list
+        of classes comes with their sizes; and where ranges are measured, sizes are too: sums are
+        divided by them."""
+        names = []
+        if self.classes is None:
+            names.append(CLASS_LIST)
+        elif self.class_sizes is None and (sizes or self.normalise is None):
+            names.append(CLASS_SIZES)
+        if self.normalise is None:
+            names += [RANGES, SCALES, *([CLIP_NORM] if clip and self.clip_norm is None else [])]
+        return tuple(names)
 
     @cached_property
     def coded_names(self) -> tuple[str, ...]:

@@ -276,7 +276,7 @@ class Plan:
     @property
     def steps(self) -> tuple[Step, ...]:
         """Everything that touches a record before it is added up, and how it is covered."""
-        return self.method.steps(self)
+        return (*measured.steps(self), *self.method.steps(self))
 
 
 def make_plan(

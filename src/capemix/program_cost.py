@@ -19,6 +19,7 @@ from capemix.accounting.calibration import smallest_noise
 from capemix.accounting.compose import Times, as_one
 from capemix.accounting.cost import Cost, dearest, sum_cost
 from capemix.errors import EpsilonError, InputError
+from capemix.facts import CLASS_LIST
 from capemix.federation import MaskKind
 from capemix.guarantee import Guarantee
 from capemix.methods import measured
@@ -228,7 +229,7 @@ class ProgramCost:
 
     def _as_one(self, parts: Times) -> mint.NoisedSum:
         """Some of the sums as one, with what a list of classes takes of delta if it is of them."""
-        has_list = any(part.query.name == measured.CLASS_LIST for part, _ in parts)
+        has_list = any(part.query.name == CLASS_LIST for part, _ in parts)
         return as_one(parts, list_failure=self.list_failure if has_list else 0.0)
 
 
@@ -245,9 +246,20 @@ def calibrated(plan: Plan, epsilon: float) -> Plan:
     if claim is not None:  # that of a multiplier of 1
         noise = smallest_noise(lambda tau: claim.theorem.epsilon(tau, plan.delta), epsilon)
         return replace(plan, multiplier=noise / claim.theorem_noise)
+    most = math.inf
     if plan.opening:
-        plan = replace(plan, opening_multiplier=ProgramCost(plan).least_opening(epsilon))
-    return settled(plan)
+        try:
+            opening = ProgramCost(plan).least_opening(epsilon)
+        except EpsilonError as error:  # what the method can deliver may be less
+            most, opening = error.most, ProgramCost(plan).least_opening(0.9 * error.most)
+        plan = replace(plan, opening_multiplier=opening)
+    try:
+        found = settled(plan)
+    except EpsilonError as error:
+        raise EpsilonError(epsilon, min(most, error.most)) from None
+    if most < math.inf:
+        raise EpsilonError(epsilon, most)
+    return found
 
 
 def settled(plan: Plan) -> Plan:

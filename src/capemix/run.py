@@ -90,8 +90,9 @@ def _charging(ledger: Lineage | None, asked: Plan) -> Callable[[Plan], None] | N
 def check_room(plan: Plan) -> None:
     """Refuse, before anything is charged, more rows than there is memory for, as far as is known
     beforehand."""
-    numbers = 16 if plan.facts.image_shape is not None else 40
-    require_memory("samples", plan.method.rows_made(plan), plan.known.width, numbers)
+    method = plan.method
+    numbers = method.bytes_a_number(plan)
+    require_memory("samples", method.rows_made(plan), plan.known.width, numbers)
 
 
 def check_countable(

@@ -17,7 +17,6 @@ from capemix.accounting.calibration import smallest_noise
 from capemix.audit.programs import Program
 from capemix.data.rows import LabeledRows
 from capemix.facts import Facts
-from capemix.methods import measured
 from capemix.methods.base import Method, SyntheticRows
 from capemix.plan import Plan, make_plan
 from capemix.queries import QueryShape, Relation
@@ -37,7 +36,7 @@ class FactsAlone(Method):
     kind: Literal["facts alone"] = "facts alone"
 
     def measures(self, facts: Facts) -> tuple[str, ...]:
-        return measured.undeclared(facts, sizes=True, clip=True)
+        return facts.undeclared(sizes=True, clip=True)
 
     def outline(self, plan: Plan) -> tuple[QueryShape, ...]:  # noqa: ARG002
         return ()

@@ -19,8 +19,8 @@ import numpy.typing as npt
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from capemix.collector import Origin
-from capemix.data.rows import LabeledRows, read_from_rows_of
-from capemix.engines.local import check_sites, checked_source
+from capemix.data.rows import LabeledRows
+from capemix.engines.local import check_sites, checked_source, origin_of
 from capemix.errors import InputError
 from capemix.plan import Plan
 from capemix.protocol.agreement import public_bytes
@@ -29,7 +29,7 @@ from capemix.protocol.coordinator import Run
 from capemix.protocol.roster import Member, Roster
 from capemix.protocol.site import Site
 from capemix.protocol.step import ReleaseStep
-from capemix.randomness.source import SeededSource, Source
+from capemix.randomness.source import Source
 from capemix.sums.query import SumQuery
 from capemix.sums.share import SiteShare, SourceDraws, prepare_records, site_share
 from capemix.zerosum.masks import SiteKeys
@@ -64,12 +64,8 @@ class InProcessEngine:
     def check(self, plan: Plan) -> None:
         check_sites(plan, self._sites)
 
-    def origin(self, plan: Plan) -> Origin:  # noqa: ARG002
-        return Origin(
-            seeded=isinstance(self._source, SeededSource),
-            one_process=True,
-            read_from_rows=read_from_rows_of(self._sites),
-        )
+    def origin(self, plan: Plan) -> Origin:
+        return origin_of(plan, self._sites, self._source)
 
     def list_classes(self, *_asked: object) -> dict[str, float]:
         raise InputError("classes", "must be declared in a federation", fix="list them")

@@ -51,25 +51,13 @@ class LocalEngine:
     def check(self, plan: Plan) -> None:
         if self._unlisted is None:
             check_sites(plan, self._sites)
-            sound = plan.countable
-            for query in plan.queries():
-                for rows in self._sites:
-                    check_site(query, rows.labels, sound=sound)
         elif plan.facts.classes is not None:
             raise InputError(
                 "rows", "have no list of classes", fix="list the classes that the plan declares"
             )
 
     def origin(self, plan: Plan) -> Origin:
-        fixed = any(
-            group.selection is Selection.FIXED for line in plan.body for group in line.participation
-        )
-        dealt = (DEALING,) if fixed and any(rows.dealt for rows in self._sites) else ()
-        return Origin(
-            seeded=isinstance(self._source, SeededSource),
-            one_process=True,
-            read_from_rows=read_from_rows_of(self._sites) + dealt,
-        )
+        return origin_of(plan, self._sites, self._source)
 
     def list_classes(self, plan: Plan, query: SumQuery, failure: float) -> dict[str, float]:
         rows = self._unlisted
@@ -96,8 +84,23 @@ def checked_source(source: Source | None) -> Source:
     return source
 
 
+def origin_of(plan: Plan, sites: Sequence[LabeledRows], source: Source) -> Origin:
+    """Of sums that one process made of all sites' rows. Which site has which record counts as read
+    from the rows if they were dealt out here and it matters who shares a site with whom."""
+    fixed = any(
+        group.selection is Selection.FIXED for line in plan.body for group in line.participation
+    )
+    dealt = (DEALING,) if fixed and any(rows.dealt for rows in sites) else ()
+    return Origin(
+        seeded=isinstance(source, SeededSource),
+        one_process=True,
+        read_from_rows=read_from_rows_of(sites) + dealt,
+    )
+
+
 def check_sites(plan: Plan, sites: Sequence[LabeledRows]) -> None:
-    """Whether these are rows that the plan is for: as many sites, the same columns and classes."""
+    """Whether these are rows that the plan is for: as many sites, the same columns and classes, and
+    as many rows as fixed-size draws need."""
     if len(sites) != plan.federation.sites:
         raise InputError(
             "sites",
@@ -122,6 +125,9 @@ def check_sites(plan: Plan, sites: Sequence[LabeledRows]) -> None:
                 value=rows.width,
                 fix="plan for these rows, or choose columns",
             )
+    for query in plan.queries():
+        for rows in sites:
+            check_site(query, rows.labels, sound=plan.countable)
 
 
 def sum_shares(

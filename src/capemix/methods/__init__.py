@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from importlib import import_module
+from importlib.metadata import entry_points
 from typing import Final, TypeVar
 
 from capemix.documents import family, names_of
@@ -14,6 +15,9 @@ _BUILT_IN: Final = {
     "class-gaussian": "capemix.methods.class_gaussian",
     "image-clusters": "capemix.methods.image_clusters",
 }
+ENTRY_POINT: Final = "capemix.methods"
+"""Under this name an installed package says which of its modules register methods."""
+
 _KNOWN: dict[str, type[Method]] = {}
 
 M = TypeVar("M", bound=type[Method])
@@ -30,6 +34,8 @@ def methods() -> dict[str, type[Method]]:
     """Every method that is known, by its name."""
     for module in _BUILT_IN.values():
         import_module(module)
+    for found in entry_points(group=ENTRY_POINT):
+        found.load()
     return dict(_KNOWN)
 
 

@@ -75,10 +75,8 @@ class Method(ABC):
         return False
 
     def measures(self, facts: Facts) -> tuple[str, ...]:
-        """The facts that are not declared and must be measured first, by `measured`'s names."""
-        from capemix.methods.measured import undeclared
-
-        return undeclared(facts)
+        """The facts that are not declared and must be measured first, by the names in `facts`."""
+        return facts.undeclared()
 
     def choices(self, plan: Plan) -> tuple[Choice | None, ...]:  # noqa: ARG002
         """Between them lies every choice that the method may make on the way, in how many numbers
@@ -93,11 +91,9 @@ class Method(ABC):
         """What the guarantee rests on beyond what every guarantee does."""
         return ()
 
-    def steps(self, plan: Plan) -> tuple[Step, ...]:
-        """Everything that touches a record before it is added up, and how it is covered."""
-        from capemix.methods.measured import steps
-
-        return steps(plan)
+    def steps(self, plan: Plan) -> tuple[Step, ...]:  # noqa: ARG002
+        """What this method does to a record before it is added up, and how it is covered."""
+        return ()
 
     def row_clip(self, plan: Plan) -> float | None:  # noqa: ARG002
         """The norm to which whole rows are clipped, if released rows were so."""
@@ -110,6 +106,10 @@ class Method(ABC):
     def rows_made(self, plan: Plan) -> int:  # noqa: ARG002
         """How many rows come out, as far as is known: what memory is set aside for."""
         return 0
+
+    def bytes_a_number(self, plan: Plan) -> int:  # noqa: ARG002
+        """Memory that is needed for each number of the rows that come out."""
+        return 40
 
     def kept_bytes(self, plan: Plan) -> int:  # noqa: ARG002
         """What a site keeps of all its records between sums, at most."""

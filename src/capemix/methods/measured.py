@@ -17,7 +17,7 @@ import numpy.typing as npt
 
 from capemix.data.rows import named
 from capemix.errors import InputError
-from capemix.facts import Facts
+from capemix.facts import CLASS_LIST, CLASS_SIZES, CLIP_NORM, RANGES, SCALES, Facts
 from capemix.methods.gaussians import shrunk_sizes
 from capemix.methods.told import listed, records_of, stands_out, sure, told_sizes
 from capemix.queries import ALL_ONCE, QueryShape
@@ -39,11 +39,6 @@ if TYPE_CHECKING:
 
 Real = npt.NDArray[np.float64]
 
-CLASS_LIST: Final = "class list"
-CLASS_SIZES: Final = "class sizes"
-RANGES: Final = "ranges"
-SCALES: Final = "means and scales"
-CLIP_NORM: Final = "clip norm"
 
 SHARES: Final = {CLASS_LIST: 0.2, CLASS_SIZES: 0.2, RANGES: 0.4, SCALES: 0.3, CLIP_NORM: 0.1}
 """Of the opening's budget."""
@@ -82,20 +77,6 @@ _SURE: Final = 4.0
 _MEAN: Final = 1.0 / math.sqrt(3.0)
 """What a column's mean is known to vary by beforehand, in half ranges: as if even between the
 ends."""
-
-
-def undeclared(facts: Facts, *, sizes: bool = False, clip: bool = False) -> tuple[str, ...]:
-    """The facts to measure: classes and columns' ranges and scales, unless they are declared. With
-    ``sizes`` and ``clip`` also the classes' sizes and a norm to clip at. A list of classes comes
-    with their sizes; and where ranges are measured, sizes are too: sums are divided by them."""
-    names = []
-    if facts.classes is None:
-        names.append(CLASS_LIST)
-    elif facts.class_sizes is None and (sizes or facts.normalise is None):
-        names.append(CLASS_SIZES)
-    if facts.normalise is None:
-        names += [RANGES, SCALES, *([CLIP_NORM] if clip and facts.clip_norm is None else [])]
-    return tuple(names)
 
 
 def check(declared: Facts, found: Facts, opening: Sequence[QueryShape]) -> None:

@@ -11,8 +11,9 @@ import numpy as np
 import numpy.typing as npt
 
 from capemix.collector import Collector
+from capemix.facts import CLASS_SIZES
 from capemix.methods.gaussians import shrunk_sizes
-from capemix.methods.measured import CLASS_SIZES, counts_of
+from capemix.methods.measured import counts_of
 from capemix.methods.told import listed, stands_out, told_sizes
 from capemix.queries import ALL_ONCE, QueryShape
 from capemix.statistics.moments import NORMS, Moments, NormHistogram, Spreads

@@ -54,12 +54,12 @@ class SumQuery:
         line = self.line
         said = kind_of(statistic), statistic.groups, statistic.width
         if said != (line.statistic, line.groups, line.width) or not (
-            statistic.l2_norm_bound <= line.l2_norm_bound * (1 + 1e-12)
+            abs(statistic.l2_norm_bound - line.l2_norm_bound) <= 1e-12 * line.l2_norm_bound
         ):
             raise InputError(
                 f"the sum {self.name!r}",
                 f"must be of kind {line.statistic}, for {line.groups} groups of {line.width}"
-                f" numbers with a norm of {line.l2_norm_bound:g} at most",
+                f" numbers with a norm bound of {line.l2_norm_bound:g}",
                 value=f"{said[0]}, {said[1]}, {said[2]}, {statistic.l2_norm_bound:g}",
                 fix="ask for what the outline says",
             )

@@ -14,7 +14,7 @@ import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Final, Literal
@@ -317,7 +317,7 @@ def _permissive(plan: Plan) -> Policy:
     guarantee = plan.guarantee()
     if guarantee.epsilon is None or plan.epsilon is None:
         raise InputError("epsilon", "must be finite", fix="a site agrees to no less")
-    return Policy(
+    allowed = Policy(
         max_epsilon=plan.epsilon,
         max_delta=guarantee.delta,
         total_epsilon=plan.epsilon,
@@ -325,8 +325,9 @@ def _permissive(plan: Plan) -> Policy:
         least_colluding=0,
         real_arithmetic=True,
         methods=(plan.method.kind,),
-        **{f"largest_{each.name}": MOST_SIZE for each in fields(Demands)},
     )
+    sizes: dict[str, Any] = {f"largest_{each.name}": MOST_SIZE for each in fields(Demands)}
+    return replace(allowed, **sizes)
 
 
 def _write_rows(rows: LabeledRows, path: Path) -> None:

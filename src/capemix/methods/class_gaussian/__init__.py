@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, ClassVar, Final, Literal
 
 from capemix.errors import InputError
-from capemix.facts import MOST
+from capemix.facts import CLASS_SIZES, MOST
 from capemix.kernels.threads import products_on_one_thread
-from capemix.methods import measured, method
+from capemix.methods import method
 from capemix.methods.base import Choice, Method, SyntheticRows
 from capemix.methods.class_gaussian.draw import drawn_rows
 from capemix.methods.class_gaussian.estimate import (
@@ -20,7 +20,6 @@ from capemix.methods.class_gaussian.estimate import (
     SPREADS,
     estimate_class_gaussians,
 )
-from capemix.methods.measured import CLASS_SIZES
 from capemix.methods.projected import line
 from capemix.queries import ALL_ONCE, QueryShape
 from capemix.statistics.projection import MOST_KEPT
@@ -168,7 +167,7 @@ def clipped_steps(plan: Plan, at: str) -> tuple[Step, ...]:
     sizes: tuple[Step, ...] = ()
     if not plan.opening and plan.known.class_sizes is None:
         sizes = (Step(CLASS_SIZES, Coverage.PAID, "noisy counts"),)
-    return (*measured.steps(plan), *sizes, clip, LATTICE_STEP)
+    return (*sizes, clip, LATTICE_STEP)
 
 
 def check_samples(samples: int | None, plan: Plan) -> None:

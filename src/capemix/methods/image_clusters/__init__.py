@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, ClassVar, Final, Literal
 
 from capemix.errors import InputError
+from capemix.facts import CLASS_SIZES
 from capemix.methods import method
 from capemix.methods.base import Choice, Method, SyntheticRows
 from capemix.methods.class_gaussian import (
@@ -29,7 +30,6 @@ from capemix.methods.image_clusters.estimate import (
     TEXTURE,
     image_rows,
 )
-from capemix.methods.measured import CLASS_SIZES
 from capemix.methods.projected import line
 from capemix.queries import QueryShape
 from capemix.statistics.projection import MOST_EXACT, MOST_KEPT
@@ -226,6 +226,9 @@ class ImageClusters(Method):
         if self.samples is not None:
             return self.samples
         return TEXTURES * SMOOTH_A_RECORD * sum(plan.known.class_sizes or ())
+
+    def bytes_a_number(self, plan: Plan) -> int:  # noqa: ARG002
+        return 16
 
     def kept_bytes(self, plan: Plan) -> int:  # noqa: ARG002
         return 3 * MOST_KEPT  # images turned, set upright, and their features

@@ -24,8 +24,8 @@ import numpy.typing as npt
 from capemix.accounting import mint
 from capemix.accounting.theorem1 import Theorem1
 from capemix.errors import InputError, member
-from capemix.facts import MOST, Facts
-from capemix.methods import measured, method
+from capemix.facts import CLIP_NORM, MOST, Facts
+from capemix.methods import method
 from capemix.methods.base import Method, SyntheticRows
 from capemix.methods.mixing.redraw import check_redraw, redrawn_rows
 from capemix.methods.mixing.tuning import tuned
@@ -181,7 +181,7 @@ class Mixing(Method):
         return self.accountant is Accountant.PAPER
 
     def measures(self, facts: Facts) -> tuple[str, ...]:
-        return measured.undeclared(facts, sizes=True, clip=self.clip is None)
+        return facts.undeclared(sizes=True, clip=self.clip is None)
 
     def pools(self, plan: Plan) -> int:
         """How many groups of records are mixed apart: the classes, or one of all."""
@@ -364,6 +364,9 @@ class Mixing(Method):
     def rows_made(self, plan: Plan) -> int:
         return max(sum(self.draws(plan)), self.redraw or 0)
 
+    def bytes_a_number(self, plan: Plan) -> int:  # noqa: ARG002
+        return 16 if self.redraw is None else 40
+
     def release(self, sums: Collector) -> SyntheticRows:
         plan = sums.plan
         sums.warn(*self._raised(plan))
@@ -413,10 +416,10 @@ class Mixing(Method):
         facts = plan.known
         says = f"l2 norm at most {self.clip_norm(facts):g}"
         clip = Step("clip", Coverage.PER_ROW, says)
-        if any(line.name == measured.CLIP_NORM for line in plan.opening):
+        if any(line.name == CLIP_NORM for line in plan.opening):
             clip = Step("clip", Coverage.PAID, f"{says}, a noisy quantile")
         lattice = (LATTICE_STEP,) if plan.law != "gaussian" else ()
-        return (*measured.steps(plan), clip, *lattice)
+        return (clip, *lattice)
 
     def theorem(self, plan: Plan) -> Theorem1:
         """Theorem 1 as a reader would compute it: p = lK/N, as if classes were balanced; for one
