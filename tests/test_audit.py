@@ -20,7 +20,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from capemix import plan as plan_module
+from capemix import program_cost
 from capemix.accounting import mint
 from capemix.accounting.compose import as_one
 from capemix.accounting.gaussian import gaussian_epsilon
@@ -44,7 +44,7 @@ from capemix.methods import Method, SyntheticRows
 from capemix.methods.class_gaussian.estimate import SPREAD
 from capemix.methods.mixing.planning import plan_mixtures
 from capemix.plan import Plan, make_plan
-from capemix.queries import ALL_ONCE, Participation, QueryShape
+from capemix.queries import Participation, QueryShape
 from capemix.randomness.source import ByteStream, SeededSource, derive_key
 from capemix.randomness.tables import rounded_gaussian
 from capemix.release import read_release
@@ -378,7 +378,7 @@ def test_draws_counted_once_and_made_twice_are_caught(monkeypatch: pytest.Monkey
         counted = tuple(
             dataclasses.replace(group, draws=group.draws // 2) for group in query.participation
         )
-        fewer = dataclasses.replace(query, participation=counted)
+        fewer = dataclasses.replace(query, draws=counted)
         return true(dataclasses.replace(noised, query=fewer), *rest)
 
     monkeypatch.setattr(mint, "_epsilon", half)
@@ -450,7 +450,7 @@ def test_a_fact_that_is_not_charged_is_caught(monkeypatch: pytest.MonkeyPatch) -
     def but_ranges(parts: Any, **failure: float) -> mint.NoisedSum:
         return as_one([part for part in parts if part[0].query.name != "ranges"], **failure)
 
-    monkeypatch.setattr(plan_module, "as_one", but_ranges)
+    monkeypatch.setattr(program_cost, "as_one", but_ranges)
     assert program_audited(setting, 2000).violated
 
 
@@ -517,7 +517,7 @@ class Counting(Method):
     kind: Literal["counting"] = "counting"
 
     def outline(self, plan: Plan) -> tuple[QueryShape, ...]:
-        groups = (ALL_ONCE,) * len(plan.known.listed)
+        groups = len(plan.known.listed)
         return (QueryShape("counts", "each record's label", "class counts", 1, groups, repeats=2),)
 
     def release(self, sums: Collector) -> SyntheticRows:

@@ -55,7 +55,7 @@ from capemix.methods.image_clusters import ImageClusters
 from capemix.methods.projected import ProjectedSums
 from capemix.plan import Plan
 from capemix.protocol.step import ReleaseStep
-from capemix.queries import ALL_ONCE, Participation, QueryShape, Relation
+from capemix.queries import Participation, QueryShape, Relation
 from capemix.randomness.source import SeededSource, SystemSource
 from capemix.randomness.tables import MAX_SIGMA
 from capemix.run import check_room
@@ -382,7 +382,7 @@ class Lines(Method):
     kind: Literal["lines"] = "lines"
 
     def outline(self, plan: Plan) -> tuple[QueryShape, ...]:  # noqa: ARG002
-        groups = (ALL_ONCE,) * 4
+        groups = 4
         return (
             QueryShape("a", "", "moments", 3, share=0.25),
             QueryShape("b", "", "moments", 5, groups, l2_norm_bound=2.0, share=0.75),
@@ -467,7 +467,7 @@ def test_a_sum_comes_back_from_a_message_and_adds_no_more_than_it_says() -> None
     )
     assert one == two
     longer = Moments(replace(frame, basis=None, scale=None), 2.0, (0.0, 1.1))
-    with pytest.raises(InputError, match="with a norm of 1 at most"):
+    with pytest.raises(InputError, match="with a norm bound of 1"):
         plan.query(CENTRES, longer)
     assert "adds up something else" in str(replace(step, name=CENTRES, statistic=longer).misfit())
     more = step.as_json()

@@ -16,7 +16,7 @@ from capemix.methods.base import Choice, Method, SyntheticRows
 from capemix.methods.class_gaussian import ClassGaussian
 from capemix.methods.mixing import Mixing
 from capemix.plan import Plan, make_plan
-from capemix.queries import ALL_ONCE, QueryShape
+from capemix.queries import QueryShape
 from capemix.statistics.histograms import ClassCounts, MeansAndSquares, ValueSizes
 from capemix.statistics.moments import Moments, NormHistogram
 from capemix.statistics.projection import Projection
@@ -132,14 +132,14 @@ def test_a_sum_of_a_larger_bound_is_refused() -> None:
     sums, engine = opened()
     sums.measured(FOUND)
     for clip in (1.0 + 1e-9, 7.0, 1e50):
-        with pytest.raises(InputError, match="with a norm of 1 at most"):
+        with pytest.raises(InputError, match="with a norm bound of 1"):
             sums.ask("mixtures", ClippedRows(2, 2, MAP, clip))
     assert engine.asked[-1].name == CLIP_NORM
     sums, engine = a_collector(facts(normalise=MAP, class_sizes=(50, 60)), ClassGaussian())
     sums.choose(rank=0)
     sums.ask("norms for the centre", NormHistogram(FRAME))
     for weights in ((0.0, 1.1), (0.0, 1e9)):
-        with pytest.raises(InputError, match="with a norm of 1 at most"):
+        with pytest.raises(InputError, match="with a norm bound of 1"):
             sums.ask("centre", Moments(FRAME, 1.0, weights, apart=False))
     sums.ask("centre", Moments(FRAME, 1.0, (0.0, 1.0), apart=False))
 
@@ -207,7 +207,7 @@ class Greedy(Method):
 
     def outline(self, plan: Plan) -> tuple[QueryShape, ...]:
         more = (plan.chosen or {"more": 0})["more"]
-        first = QueryShape("first", "", "class counts", 1, (ALL_ONCE,) * 2, share=1.0 + more)
+        first = QueryShape("first", "", "class counts", 1, 2, share=1.0 + more)
         return first, replace(first, name="second", share=1.0)
 
     def choices(self, plan: Plan) -> tuple[Choice | None, ...]:  # noqa: ARG002

@@ -28,7 +28,7 @@ from capemix.protocol.coordinator import Run
 from capemix.protocol.demands import Demands, _of_sum, demands_of
 from capemix.protocol.policy import Policy
 from capemix.protocol.step import ReleaseStep
-from capemix.queries import ALL_ONCE, QueryShape
+from capemix.queries import QueryShape
 from capemix.randomness.source import SeededSource
 from capemix.statistics.histograms import ClassCounts
 from capemix.statistics.moments import Spreads
@@ -237,7 +237,9 @@ def test_a_trials_policy_allows_what_its_plan_asks_for() -> None:
 def test_a_trials_policy_allows_what_its_plan_asks_for_whatever_is_measured(
     sizes: tuple[int, int], tune: bool
 ) -> None:
-    method = Mixing(samples=5000, mixture=16, clip=1.0, redraw=90 if tune else None, tune=tune)
+    method = Mixing(samples=5000, mixture=16, clip=1.0)
+    if tune:
+        method = Mixing(clip=1.0, redraw=90, tune=True)
     plan = in_sums(method=method)
     policy = _permissive(plan)
     if tune:
@@ -273,7 +275,7 @@ def test_no_more_memory_is_taken_than_a_plan_is_said_to(count: int) -> None:
         noise=2.0,
     )  # fmt: skip
     by_class = in_sums(width=60)
-    spreads = QueryShape("spreads", "products", "spreads", 3600, (ALL_ONCE,) * 2)
+    spreads = QueryShape("spreads", "products", "spreads", 3600, 2)
     products = replace(by_class.query(CLASS_SIZES), line=spreads).of(asked)
     drawn = [(plan, mixtures_of(plan)) for plan in (by_number, a_plan(samples=1 << 20))]
     for plan, query in (*drawn, (by_class, products)):

@@ -14,7 +14,7 @@ from capemix.errors import InputError
 from capemix.federation import Federation, MaskKind, Scheme
 from capemix.methods.mixing import MIXTURES
 from capemix.methods.mixing.planning import plan_mixtures
-from capemix.queries import ALL_ONCE, QueryShape
+from capemix.queries import QueryShape
 from capemix.statistics import projection as projection_module
 from capemix.statistics.head import Head
 from capemix.statistics.histograms import ClassCounts, MeansAndSquares, ValueSizes
@@ -47,7 +47,7 @@ def summing(asked: Statistic, *, real: bool = False) -> SumQuery:
         "",
         kind_of(asked),
         asked.width,
-        (ALL_ONCE,) * asked.groups,
+        asked.groups,
         l2_norm_bound=asked.l2_norm_bound,
     )
     masks, law = MaskKind.RING, NoiseLaw.DISCRETE

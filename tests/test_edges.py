@@ -225,7 +225,7 @@ def test_a_column_is_not_asked_for_twice() -> None:
     step = step_of(a_plan()).as_json()
     assert ReleaseStep.from_json(step).plan == a_plan()
     step["plan"]["facts"]["features"] = ["a", "a"]
-    with pytest.raises(InputError, match="features must be distinct names"):
+    with pytest.raises(ProtocolError, match="features must be distinct names"):
         ReleaseStep.from_json(step)
 
 

@@ -97,7 +97,7 @@ def test_the_cnn_learns_from_a_release_of_images(capemix: Capemix, tmp_path: Pat
     out = tmp_path / "release"
     made = capemix(
         *("synth", "--data", train, "--public-range", "0,1", "--epsilon", "inf", "--no-ledger"),
-        *("--mixture", 2, "--samples", 120, "--out", out, "--json"),
+        *("--method", "mixing", "--mixture", 2, "--samples", 120, "--out", out, "--json"),
     )
     assert made.code == 0, made.err
     words = ["--model", "cnn", "--epochs", 4, "--learning-rate", 3e-3, "--test", test]

@@ -63,7 +63,7 @@ from capemix.errors import InputError
 from capemix.facts import CLASS_LIST, Facts, map_of
 from capemix.guarantee import Status
 from capemix.ledger import Ledger, Limit
-from capemix.methods import methods
+from capemix.methods import BUILT_IN
 from capemix.methods.class_gaussian import ClassGaussian
 from capemix.methods.image_clusters import ImageClusters
 from capemix.methods.measured import SHARES as OPENING_SHARES
@@ -119,7 +119,7 @@ def test_every_reader_is_held_to_the_property() -> None:
 
 
 def test_every_method_is_held_to_the_property() -> None:
-    assert set(SETTINGS) == {*methods(), *RecordMethod}
+    assert set(SETTINGS) == {*BUILT_IN, *RecordMethod}
     assert all(setting.method is name for name in SETTINGS for setting in SETTINGS[name])
 
 
@@ -318,7 +318,7 @@ FITTED: dict[str, tuple[dict[str, Callable[[list[Any]], Any]], dict[str, Any]]] 
 def test_every_method_of_rows_in_memory_is_held_to_the_property() -> None:
     """Clusters are for images, which arrays of rows by columns are not."""
     found = {asked["method"] for _, asked in FITTED.values()}
-    assert found == {*methods(), *RecordMethod} - {"image-clusters"}
+    assert found == {*BUILT_IN, *RecordMethod} - {"image-clusters"}
 
 
 @pytest.mark.parametrize("way", FITTED)
@@ -393,7 +393,7 @@ ENGINES: dict[str, Callable[[Any], Engine]] = {
 
 
 def test_every_program_and_every_opening_sum_is_held_to_the_property() -> None:
-    assert {program.method.kind for program in PROGRAMS.values()} == set(methods())
+    assert {program.method.kind for program in PROGRAMS.values()} == set(BUILT_IN)
     opened = {
         line.name for name in PROGRAMS for line in planned(PROGRAMS[name], "one curator").opening
     }
@@ -510,7 +510,7 @@ def members(tmp_path_factory: pytest.TempPathFactory) -> Path:
         "max_epsilon": 9.0,
         "total_epsilon": 20.0,
         "least_sites": SITES,
-        "methods": list(methods()),
+        "methods": list(BUILT_IN),
     }
     (folder / "policy.json").write_text(json.dumps(policy))
     return folder
@@ -536,7 +536,7 @@ def proposed(kind: str) -> Plan:
 
 
 def test_every_federated_method_is_held_to_the_property() -> None:
-    assert {proposed(kind).method.kind for kind in KINDS} == set(methods())
+    assert {proposed(kind).method.kind for kind in KINDS} == set(BUILT_IN)
 
 
 @contextlib.contextmanager

@@ -668,7 +668,7 @@ def test_a_bound_below_nothing_would_let_rows_through_at_full_length() -> None:
     object.__setattr__(longer, "clip", -1e6)  # as if nothing checked it
     forged = replace(step, statistic=longer)
     rows = some_rows()
-    made: Any = prepare_records(forged.query, rows.features, rows.labels)
+    made = longer.rows_by_group(rows.features, rows.labels, None)
     assert max(np.linalg.norm(part, axis=1).max() for part in made.by_group) > 1e5
     assert forged.misfit() is not None
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, get_args
 
@@ -48,7 +47,7 @@ def test_every_recipe_is_scored_at_every_budget_and_trials_are_kept(
 def test_recipes_ask_for_what_they_are(tmp_path: Path, research: Capemix) -> None:
     mixing = Mixing(mixture=4, samples=9, clip=1.0)
     assert method_of("mixing", mixing, 7) is mixing
-    assert method_of("redraw", mixing, 7) == replace(mixing, redraw=7, tune=True)
+    assert method_of("redraw", mixing, 7) == Mixing(clip=1.0, redraw=7, tune=True)
     assert method_of("class-gaussian", mixing, 7) == config_of("class-gaussian", samples=7)
     images = {"samples": 7, "deskew": True}
     for recipe, soft in (("image-clusters", False), ("soft-labels", True)):

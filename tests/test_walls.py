@@ -35,7 +35,7 @@ from capemix.methods.image_clusters import ImageClusters
 from capemix.methods.mixing import Mixing, Pool
 from capemix.plan import Plan, make_plan
 from capemix.protocol.step import ReleaseStep
-from capemix.queries import ALL_ONCE, QueryShape
+from capemix.queries import QueryShape
 from capemix.randomness.source import SeededSource, Source, SystemSource
 from capemix.release import read_release
 from capemix.run import run
@@ -75,7 +75,7 @@ class ClassMeans(Method):
 
     def outline(self, plan: Plan) -> tuple[QueryShape, ...]:
         facts = plan.known
-        groups = (ALL_ONCE,) * (2 if facts.classes is None else len(facts.classes))
+        groups = 2 if facts.classes is None else len(facts.classes)
         return (QueryShape("rows", "rows by class", "rows", facts.width, groups, self.clip),)
 
     def release(self, sums: Collector) -> SyntheticRows:
@@ -235,7 +235,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 import numpy as np
 from capemix.methods import Method, SyntheticRows, method
-from capemix.queries import ALL_ONCE, QueryShape
+from capemix.queries import QueryShape
 from capemix.sums.rows import ClippedRows, denormalise_rows
 from capemix.sums.steps import DeclaredMap
 

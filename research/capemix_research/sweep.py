@@ -53,7 +53,8 @@ def method_of(recipe: str, mixing: Method, rows: int, *, deskew: bool = False) -
     if recipe == "mixing":
         return mixing
     if recipe == "redraw" and isinstance(mixing, Mixing):
-        return replace(mixing, redraw=rows, tune=True)
+        usual = Mixing()  # how many are mixed, and how often, is what tuning chooses
+        return replace(mixing, samples=usual.samples, mixture=usual.mixture, redraw=rows, tune=True)
     if recipe == "class-gaussian":
         return config_of("class-gaussian", samples=rows)
     if recipe in ("image-clusters", "soft-labels"):

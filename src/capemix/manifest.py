@@ -121,18 +121,15 @@ def _line(found: dict[str, Any], plan: dict[str, Any]) -> QueryShape:
     """A sum of a version-1 plan; mixtures were over their size, and averaged over sites or not."""
     drawn = "participation" in found
     averaged = plan.get("form") == "algorithm1" or plan["scheme"] == "conventional"
-    groups = (
-        tuple(Participation(**each) for each in found["participation"])
-        if drawn
-        else (Participation(1, 1, 1),) * found["groups"]
-    )
+    draws = tuple(Participation(**each) for each in found.get("participation", ()))
     return QueryShape(
         name=found["name"],
         reads="",
         statistic="rows" if drawn else "",
         width=found["width"],
-        participation=groups,
+        groups=len(draws) if drawn else found["groups"],
         share=found["share"],
         repeats=found.get("times", 1),
         divisor=plan["mixture"] * (plan["sites"] if averaged else 1) if drawn else 1.0,
+        draws=draws,
     )

@@ -63,29 +63,35 @@ ALL_ONCE: Final = Participation(1, 1, 1)
 class QueryShape:
     """A sum that a method may ask for: one line of its outline.
 
-    A record belongs to one group, and adds to each row of that group in which it takes part a
-    vector of ``width`` numbers whose l2 norm is at most ``l2_norm_bound``; ``participation`` has an
-    entry for each group. ``reads`` says in words what is added, and ``statistic`` which kind of
-    statistic does it. ``share`` is this line's part of the budget, in parts of all the outline's
-    shares; a line that is asked for several times has an even part of it each time.
-    ``replacement_factor`` is the largest change when a record is replaced, over the norm bound. The
-    noisy sums are handed on over ``divisor``.
+    A record belongs to one of ``groups``, and adds to each row of that group in which it takes
+    part a vector of ``width`` numbers whose l2 norm is at most ``l2_norm_bound``. Every record
+    takes part once, unless records are drawn: then ``draws`` has an entry for each group. ``reads``
+    says in words what is added, and ``statistic`` which kind of statistic does it. ``share`` is
+    this line's part of the budget, in parts of all the outline's shares; a line that is asked for
+    several times has an even part of it each time. ``replacement_factor`` is the largest change
+    when a record is replaced, over the norm bound. The noisy sums are handed on over ``divisor``.
     """
 
     name: str
     reads: str
     statistic: str
     width: int
-    participation: tuple[Participation, ...] = (ALL_ONCE,)
+    groups: int = 1
     l2_norm_bound: float = 1.0
     share: float = 1.0
     repeats: int = 1
     replacement_factor: float = 2.0
     divisor: float = 1.0
+    draws: tuple[Participation, ...] = ()
+
+    def __post_init__(self) -> None:
+        if self.draws and len(self.draws) != self.groups:
+            raise ValueError("draws are said of each group, or of none")
 
     @property
-    def groups(self) -> int:
-        return len(self.participation)
+    def participation(self) -> tuple[Participation, ...]:
+        """How often a record takes part, for each group."""
+        return self.draws or (ALL_ONCE,) * self.groups
 
     @property
     def rows(self) -> int:

@@ -30,7 +30,8 @@ def as_one(parts: Times, *, list_failure: float = 0.0) -> NoisedSum:
         first.query,
         name="all sums",
         width=numbers,
-        participation=first.query.participation[:1],
+        groups=1,
+        draws=(),
         divisor=first.query.l2_norm_bound,
     )
     return replace(

@@ -96,7 +96,7 @@ class Setting:
         )
         return replace(
             asked,
-            line=replace(asked.line, participation=groups),
+            line=replace(asked.line, draws=groups),
             noise_multiplier=asked.noise_multiplier * self.noise_factor,
         )
 

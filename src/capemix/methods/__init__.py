@@ -10,7 +10,7 @@ from capemix.documents import family, names_of
 from capemix.errors import InputError
 from capemix.methods.base import Method, SyntheticRows
 
-_BUILT_IN: Final = {
+BUILT_IN: Final = {
     "mixing": "capemix.methods.mixing",
     "class-gaussian": "capemix.methods.class_gaussian",
     "image-clusters": "capemix.methods.image_clusters",
@@ -32,7 +32,7 @@ def method(cls: M) -> M:
 
 def methods() -> dict[str, type[Method]]:
     """Every method that is known, by its name."""
-    for module in _BUILT_IN.values():
+    for module in BUILT_IN.values():
         import_module(module)
     for found in entry_points(group=ENTRY_POINT):
         found.load()
@@ -49,4 +49,4 @@ def method_named(name: str) -> type[Method]:
 
 family(Method, lambda: methods().values())
 
-__all__ = ["Method", "SyntheticRows", "method", "method_named", "methods"]
+__all__ = ["BUILT_IN", "Method", "SyntheticRows", "method", "method_named", "methods"]

@@ -20,7 +20,7 @@ from capemix.errors import InputError
 from capemix.facts import CLASS_LIST, CLASS_SIZES, CLIP_NORM, RANGES, SCALES, Facts
 from capemix.methods.gaussians import shrunk_sizes
 from capemix.methods.told import listed, records_of, stands_out, sure, told_sizes
-from capemix.queries import ALL_ONCE, QueryShape
+from capemix.queries import QueryShape
 from capemix.statistics.histograms import (
     BINS,
     EXPONENTS,
@@ -135,9 +135,7 @@ def lines(plan: Plan) -> tuple[QueryShape, ...]:
     found = []
     for name in names:
         reads, kind, numbers, groups, bound = of[name]
-        found.append(
-            QueryShape(name, reads, kind, numbers, (ALL_ONCE,) * groups, bound, SHARES[name])
-        )
+        found.append(QueryShape(name, reads, kind, numbers, groups, bound, SHARES[name]))
     return tuple(found)
 
 

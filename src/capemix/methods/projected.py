@@ -15,7 +15,7 @@ from capemix.facts import CLASS_SIZES
 from capemix.methods.gaussians import shrunk_sizes
 from capemix.methods.measured import counts_of
 from capemix.methods.told import listed, stands_out, told_sizes
-from capemix.queries import ALL_ONCE, QueryShape
+from capemix.queries import QueryShape
 from capemix.statistics.moments import NORMS, Moments, NormHistogram, Spreads
 from capemix.statistics.projection import Projection
 from capemix.sums.steps import DeclaredMap
@@ -49,14 +49,12 @@ def line(
                 "each record's norm",
                 "norms",
                 1,
-                (ALL_ONCE,) * len(NORMS),
+                len(NORMS),
                 share=share * NORM_SHARE,
             ),
         )
         share *= 1.0 - NORM_SHARE
-    own = QueryShape(
-        name, reads, statistic, width, (ALL_ONCE,) * groups, share=share, repeats=repeats
-    )
+    own = QueryShape(name, reads, statistic, width, groups, share=share, repeats=repeats)
     return (*found, own)
 
 

@@ -21,7 +21,7 @@ from capemix.methods.class_gaussian.estimate import (
     estimate_class_gaussians,
 )
 from capemix.methods.projected import line
-from capemix.queries import ALL_ONCE, QueryShape
+from capemix.queries import QueryShape
 from capemix.statistics.projection import MOST_KEPT
 from capemix.sums.rows import LATTICE_STEP
 from capemix.sums.steps import Coverage, SiteZScore, Step
@@ -122,7 +122,7 @@ class ClassGaussian(Method):
                 "each record's label",
                 "class counts",
                 1,
-                (ALL_ONCE,) * classes,
+                classes,
                 share=share[CLASS_SIZES],
             ),
         )

@@ -339,13 +339,14 @@ class Mixing(Method):
             reads="rows, drawn and clipped",
             statistic="z-scored rows" if isinstance(facts.normalise, SiteZScore) else "rows",
             width=facts.width + labels,
-            participation=tuple(
-                Participation(draws, self.mixture, size, self.selection)
-                for draws, size in zip(self.draws(plan), self.pool_sizes(plan), strict=True)
-            ),
+            groups=self.pools(plan),
             l2_norm_bound=bound,
             replacement_factor=replaced,
             divisor=self.divisor(plan),
+            draws=tuple(
+                Participation(draws, self.mixture, size, self.selection)
+                for draws, size in zip(self.draws(plan), self.pool_sizes(plan), strict=True)
+            ),
         )
         return (line,)
 

@@ -121,6 +121,8 @@ def plan_mixtures(
 
 def with_noise(plan: Plan, noise: float) -> Plan:
     """The plan whose released mixtures have noise of deviation ``noise``."""
+    if noise == 0.0:
+        return replace(plan, multiplier=0.0)
     unit = replace(plan, multiplier=1.0).query(MIXTURES).deviation
     return replace(plan, multiplier=noise / unit)
 
