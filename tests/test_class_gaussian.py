@@ -55,6 +55,7 @@ from capemix.methods.image_clusters import ImageClusters
 from capemix.methods.projected import ProjectedSums
 from capemix.plan import Plan
 from capemix.protocol.step import ReleaseStep
+from capemix.protocol.wire import ProtocolError
 from capemix.queries import Participation, QueryShape, Relation
 from capemix.randomness.source import SeededSource, SystemSource
 from capemix.randomness.tables import MAX_SIGMA
@@ -474,7 +475,7 @@ def test_a_sum_comes_back_from_a_message_and_adds_no_more_than_it_says() -> None
     more["plan"]["chosen"]["rank"] = 6  # noise for other directions than are added up
     assert "adds up something else" in str(ReleaseStep.from_json(more).misfit())
     more["plan"]["chosen"]["rank"] = MOST_RANK + 1
-    with pytest.raises(InputError, match="chosen rank is not possible"):
+    with pytest.raises(ProtocolError, match="chosen rank is not possible"):
         ReleaseStep.from_json(more)
 
 

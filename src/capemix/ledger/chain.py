@@ -45,7 +45,7 @@ class Head:
         if lines.isdecimal() and len(short) == _SHORT and set(short) <= set("0123456789abcdef"):
             return cls(int(lines), short)
         raise InputError(
-            "--head", "is not a ledger's head", value=text, fix="give what `ledger head` printed"
+            "head", "is not a ledger's head", value=text, fix="give what `ledger head` printed"
         )
 
 

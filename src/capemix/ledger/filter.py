@@ -63,10 +63,10 @@ class Limit:
     def __post_init__(self) -> None:
         if not (math.isfinite(self.epsilon) and self.epsilon > 0):
             raise InputError(
-                "--epsilon", "must be above 0 and finite", value=self.epsilon, fix="set a limit"
+                "epsilon", "must be above 0 and finite", value=self.epsilon, fix="set a limit"
             )
         if not 0.0 < self.delta < 1.0:
-            raise InputError("--delta", "must be between 0 and 1", value=self.delta, fix="try 1e-5")
+            raise InputError("delta", "must be between 0 and 1", value=self.delta, fix="try 1e-5")
 
 
 class Way(StrEnum):

@@ -124,7 +124,7 @@ class Ledger:
             account = accounts.get(lineage, Account(limit))
             if account.total.charges and account.limit.relation is not limit.relation:
                 raise InputError(
-                    "--relation",
+                    "relation",
                     f"must stay {account.limit.relation}: releases were counted in it",
                     value=limit.relation,
                     fix="leave it, or declare a lineage for other rows",
@@ -373,7 +373,7 @@ def _declared(accounts: dict[str, Account], lineage: str) -> Account:
     if lineage in accounts:
         return accounts[lineage]
     raise InputError(
-        "--lineage",
+        "lineage",
         "has no limit yet",
         value=lineage,
         fix=f"set one with `capemix ledger set-limit {lineage} --epsilon E`",
@@ -383,7 +383,7 @@ def _declared(accounts: dict[str, Account], lineage: str) -> Account:
 def _check_name(lineage: str) -> None:
     if not lineage.strip() or not lineage.isprintable() or len(lineage) > _LONGEST_NAME:
         raise InputError(
-            "--lineage",
+            "lineage",
             f"must be 1 to {_LONGEST_NAME} printable characters",
             value=repr(lineage[:_LONGEST_NAME]),
             fix="name the data, for example admissions-2026",
@@ -408,6 +408,4 @@ def _unreadable(path: Path) -> InputError:
 
 
 def _unwritable(path: Path) -> InputError:
-    return InputError(
-        "--ledger", "cannot be written", value=path, fix="name a file you may write to"
-    )
+    return InputError("ledger", "cannot be written", value=path, fix="name a file you may write to")
