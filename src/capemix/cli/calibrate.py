@@ -182,7 +182,7 @@ def _plan(
         raise InputError(
             "class_sizes",
             f"must be declared for {method.kind}: its noise depends on them",
-            fix="give records, or their sizes by class",
+            fix="give 'records', or their sizes by class",
         )
     return plan if plan.drawn or not measure else make_plan(facts, method, **who)
 

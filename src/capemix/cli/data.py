@@ -23,7 +23,7 @@ def describe(
 ) -> None:
     """The datasets there are, or what a file looks like to capemix (shown to its owner only): how
     many records count, and which columns make others count for nothing."""
-    from capemix.cli.show import print_json, print_table
+    from capemix.cli.show import print_facts, print_json, print_table
     from capemix.data import DATASETS, Table, open_cells, open_data, open_table, unread
     from capemix.private import PRIVATE
 
@@ -61,4 +61,6 @@ def describe(
     if json:
         print_json(facts if name in DATASETS else facts | {"private": PRIVATE})
     else:
-        print_table("rows (private to you unless the data is public)", [facts])
+        print_facts(facts)
+        if name not in DATASETS:
+            typer.echo(PRIVATE)
