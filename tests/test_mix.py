@@ -18,8 +18,7 @@ from capemix.queries import Participation, Selection
 from capemix.randomness.source import ByteStream, SeededSource
 from capemix.randomness.tables import binomial
 from capemix.sums import reference
-from capemix.sums.gather import sum_selected
-from capemix.sums.select import PIECE, Selected, _floyd_with_ties, select
+from capemix.sums.select import PIECE, Selected, _floyd_with_ties, select, sum_selected
 from capemix.sums.share import SourceDraws, prepare_site, site_share
 
 ACCEPT = 1e-6

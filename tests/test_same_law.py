@@ -16,8 +16,7 @@ from capemix.plan import Plan
 from capemix.queries import Participation
 from capemix.randomness.source import SeededSource
 from capemix.sums.aggregate import Aggregate
-from capemix.sums.blocks import Block, blocks
-from capemix.sums.query import SumQuery
+from capemix.sums.query import Block, SumQuery, blocks
 from capemix.sums.select import Selected, select
 from capemix.sums.share import SourceDraws, masks_of, prepare_site, site_share
 from capemix.zerosum.graph import PeerGraph

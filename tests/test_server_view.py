@@ -28,7 +28,7 @@ from capemix.protocol import shamir
 from capemix.protocol.agreement import pair_key, public_bytes
 from capemix.protocol.site import ROUNDS
 from capemix.sums import share as share_module
-from capemix.sums.blocks import blocks
+from capemix.sums.query import blocks
 from capemix.sums.share import masks_of, share_dtype
 from capemix.zerosum.masks import (
     GaussianMasks,

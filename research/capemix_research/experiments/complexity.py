@@ -21,8 +21,7 @@ from capemix.queries import Participation
 from capemix.randomness.simulation import simulation_generator
 from capemix.randomness.source import SystemSource
 from capemix.sums.aggregate import Aggregate
-from capemix.sums.blocks import Block, blocks
-from capemix.sums.query import SumQuery
+from capemix.sums.query import Block, SumQuery, blocks
 from capemix.sums.select import Selected
 from capemix.sums.share import SourceDraws, masks_of, prepare_site, site_share
 from capemix.sums.steps import PublicMap

@@ -20,7 +20,7 @@ from capemix.federation import MaskKind
 from capemix.queries import Selection
 from capemix.randomness.source import Source
 from capemix.sums.aggregate import Aggregate
-from capemix.sums.blocks import blocks
+from capemix.sums.query import blocks
 from capemix.sums.share import SiteShare, SourceDraws, masks_of, site_share
 from capemix.zerosum.graph import PeerGraph
 from capemix.zerosum.masks import (

@@ -11,8 +11,7 @@ import numpy.typing as npt
 from capemix import kernels
 from capemix.kernels.threads import in_parallel
 from capemix.randomness.source import Key
-from capemix.sums.blocks import Block, blocks
-from capemix.sums.query import SumQuery
+from capemix.sums.query import Block, SumQuery, blocks
 from capemix.sums.share import SiteShare, masks_of, share_dtype
 from capemix.zerosum.masks import remove_own_mask, remove_pair_noise
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Final
@@ -27,6 +28,14 @@ ARITHMETIC: Final = {
     NoiseLaw.ROUNDED: mint.ROUNDED,
     NoiseLaw.GAUSSIAN: mint.REAL,
 }
+
+_BLOCK_NUMBERS: Final = 1 << 20
+"""Of a block. It is part of the format, not a performance setting: streams of randomness are
+labelled by block, so changing it changes every seeded release."""
+
+_BLOCK_LABEL: Final = "mixtures"
+"""The word that starts a label; part of the format too. Which sum it is, the source says: each has
+one of its own."""
 
 _SIGMA_AIM: Final = 1024.0
 """A site's noise in lattice units: large, so that truncation is small beside it, and with a table
@@ -177,3 +186,29 @@ def lattice_norm_bound(multiplier: float, columns: int) -> int:
     fine = max(_SIGMA_AIM / multiplier, 32.0 * math.sqrt(columns))
     bound = max(1, math.floor(min(fine, MAX_LATTICE_NORM, MAX_SIGMA / multiplier)))
     return bound if bound * multiplier <= MAX_SIGMA else bound - 1  # by rounding alone
+
+
+@dataclass(frozen=True)
+class Block:
+    """Rows [start, stop) of a sum, all of one group."""
+
+    group: int
+    index: int
+    start: int
+    stop: int
+
+    @property
+    def label(self) -> tuple[str, int]:
+        return (_BLOCK_LABEL, self.index)
+
+
+def blocks(query: SumQuery) -> Iterator[Block]:
+    """A sum's rows in blocks that are summed, noised and masked one by one, in parallel."""
+    length = max(1, _BLOCK_NUMBERS // query.width)
+    index = first = 0
+    for group, participation in enumerate(query.participation):
+        last = first + participation.draws
+        for start in range(first, last, length):
+            yield Block(group, index, start, min(start + length, last))
+            index += 1
+        first = last

@@ -1,4 +1,5 @@
-"""Which records enter a draw: Poisson or fixed-size subsets, exact and from the secure source.
+"""Which records enter a draw: Poisson or fixed-size subsets, exact and from the secure source; and
+the sum of the selected rows, never the rows themselves.
 
 Subsets are drawn a piece at a time, so that the memory taken does not grow with the records times
 the draws: a piece holds `PIECE` indices at most, and a byte marks each record meanwhile. The bytes
@@ -9,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
@@ -143,3 +144,12 @@ def _floyd_with_ties(
             indices[j] = value
         if not part:
             marks[indices[begin:end]] = 0
+
+
+def sum_selected(rows: npt.NDArray[Any], selected: Selected, out: npt.NDArray[Any]) -> None:
+    """Add to out[t] the rows selected for draw t (l rows of width d in, one out)."""
+    to = out[selected.first : selected.first + len(selected.starts) - 1]
+    # The kernels do not check bounds: a row wider than ``out`` would be written past its end.
+    if rows.shape[1] != out.shape[1] or len(to) != len(selected.starts) - 1:
+        raise ValueError(f"rows of width {rows.shape[1]} do not fit sums of shape {out.shape}")
+    kernels.active().gather_sum(rows, selected.starts, selected.indices, to)

@@ -24,10 +24,8 @@ from capemix.queries import Participation, Selection
 from capemix.randomness.gaussian import add_gaussian
 from capemix.randomness.source import Source
 from capemix.randomness.tables import discrete_gaussian, rounded_gaussian
-from capemix.sums.blocks import Block, blocks
-from capemix.sums.gather import sum_selected
-from capemix.sums.query import NoiseLaw, SumQuery
-from capemix.sums.select import Selected, select
+from capemix.sums.query import Block, NoiseLaw, SumQuery, blocks
+from capemix.sums.select import Selected, select, sum_selected
 from capemix.sums.statistic import Prepared, PreparedRows, RowStatistic, SummedRows
 from capemix.zerosum.masks import GaussianMasks, Masks, RingMasks, SiteKeys, add_masks
 
