@@ -349,7 +349,7 @@ def test_a_new_engine_carries_every_method_with_the_same_release(name: str, site
 
 # -- the walk --------------------------------------------------------------------------------------
 
-FILES = {"curator": 47, "sites": 48}
+FILES = {"curator": 46, "sites": 46}
 """Source files that one enters on the way from a file to its release."""
 
 
