@@ -63,7 +63,7 @@ def lineage_of(ledger: LedgerPlace, lineage: str | None) -> Lineage | None:
 def usual_method(facts: Facts) -> str:
     """The method for rows of which nothing more is said: for images and for wide rows, those that
     are made for them, and for all other tables class Gaussians."""
-    if facts.width <= MOST_COLUMNS:
+    if facts.width <= MOST_COLUMNS or facts.table is not None:
         return "class-gaussian"
     return "mixing" if facts.image_shape is None else "image-clusters"
 

@@ -107,9 +107,10 @@ class Collector:
         return found
 
     def _next(self, name: str) -> SumQuery:
-        place = len(self._asked)
-        if self.plan.names[place : place + 1] != (name,):
-            raise ValueError(f"the sum {name!r} is not the next of the outline")
+        names, place = self.plan.names, len(self._asked)
+        if names[place : place + 1] != (name,):
+            coming = names[place] if place < len(names) else None
+            raise ValueError(f"the sum {name!r} is not the next of the outline: {coming!r} is")
         if place >= self._opening_sums and self.plan.opening and self.plan.measured is None:
             raise ValueError(f"the sum {name!r} needs the facts to be measured first")
         return self.plan.query(name)

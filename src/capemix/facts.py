@@ -7,7 +7,7 @@ from functools import cached_property
 from typing import Final
 
 from capemix.data.cells import are_distinct
-from capemix.data.rows import LabeledRows, UnlistedRows
+from capemix.data.rows import MAX_CLASSES, LabeledRows, UnlistedRows
 from capemix.data.schema import Number, Table
 from capemix.errors import InputError
 from capemix.sums.steps import ColumnMap, Normalise
@@ -157,6 +157,11 @@ class Facts:
     def width(self) -> int:
         """How many numbers a row has, as sums see it."""
         return len(self.features) if self.table is None else self.table.width
+
+    @property
+    def groups(self) -> int:
+        """How many classes there are: as many as there may be, until they are found."""
+        return MAX_CLASSES if self.classes is None else len(self.classes)
 
     @property
     def listed(self) -> tuple[str | int, ...]:

@@ -87,6 +87,8 @@ class QueryShape:
     def __post_init__(self) -> None:
         if self.draws and len(self.draws) != self.groups:
             raise ValueError("draws are said of each group, or of none")
+        if min(self.width, self.groups, self.repeats) < 1:
+            raise ValueError(f"the sum {self.name!r} is of nothing: {self.groups} x {self.width}")
 
     @property
     def participation(self) -> tuple[Participation, ...]:

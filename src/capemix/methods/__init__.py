@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from importlib import import_module
 from importlib.metadata import entry_points
 from typing import Final, TypeVar
@@ -15,6 +16,8 @@ BUILT_IN: Final = {
     "class-gaussian": "capemix.methods.class_gaussian",
     "image-clusters": "capemix.methods.image_clusters",
 }
+_LOG: Final = logging.getLogger(__name__)
+
 ENTRY_POINT: Final = "capemix.methods"
 """Under this name an installed package says which of its modules register methods."""
 
@@ -24,8 +27,11 @@ M = TypeVar("M", bound=type[Method])
 
 
 def method(cls: M) -> M:
-    """Make a method known by its name: to the command line, to plan files and to sites."""
+    """Make a method known by its name: to the command line, to plan files and to sites. No two may
+    have one name: whoever allows a method allows that one."""
     for name in names_of(cls):
+        if _KNOWN.get(name, cls).__qualname__ != cls.__qualname__:
+            raise ValueError(f"two methods are called {name}")
         _KNOWN[name] = cls
     return cls
 
@@ -35,7 +41,10 @@ def methods() -> dict[str, type[Method]]:
     for module in BUILT_IN.values():
         import_module(module)
     for found in entry_points(group=ENTRY_POINT):
-        found.load()
+        try:
+            found.load()
+        except Exception as error:  # somebody else's code: the other methods are not to blame
+            _LOG.error("the methods of %s cannot be loaded: %s", found.value, error)
     return dict(_KNOWN)
 
 

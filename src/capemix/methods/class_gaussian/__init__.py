@@ -113,7 +113,7 @@ class ClassGaussian(Method):
 
     def outline(self, plan: Plan) -> tuple[QueryShape, ...]:
         facts = plan.known
-        d, classes = facts.width, MOST_CLASSES if facts.classes is None else len(facts.classes)
+        d, classes = facts.width, facts.groups
         rank = self.most_rank(plan) if plan.chosen is None else plan.chosen["rank"]
         share = OWN_SHARES if rank else SHARES
         sizes = (
