@@ -175,6 +175,13 @@ def test_a_new_methods_plan_comes_back_from_a_document() -> None:
         documents.from_json(Plan, bent, name="plan")
 
 
+def test_the_guarantee_says_whose_method_it_is() -> None:
+    (said,) = [line for line in planned().guarantee().assumptions if "class-means" in line]
+    assert said.startswith(f"the method class-means is of the package {__name__}: it keeps")
+    ours = make_plan(planned().facts, ClassGaussian()).calibrate(1.0)
+    assert not any("of the package" in line for line in ours.guarantee().assumptions)
+
+
 def test_a_new_method_goes_by_its_name_in_python() -> None:
     train, _ = digits()
     labels = np.array(train.classes)[train.labels]

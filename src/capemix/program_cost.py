@@ -323,6 +323,7 @@ def _assumptions(plan: Plan, *, one_process: bool) -> tuple[str, ...]:
         *((mint.RING_ASSUMPTION,) if not one_process and ring and federation.sites > 1 else ()),
         *((mint.GRAPH_ASSUMPTION,) if federation.peers is not None else ()),
         *plan.method.assumptions(plan),
+        *_foreign(plan),
         *((mint.CONFIRMED_DRAFT,) if table is not None and table.is_confirmed else ()),
     )
 
@@ -343,3 +344,9 @@ def _part_of(epsilon: float, part: float) -> Iterator[None]:
         yield
     except EpsilonError as error:
         raise EpsilonError(epsilon, error.most / part) from None
+
+
+def _foreign(plan: Plan) -> tuple[str, ...]:
+    """What is said of a method that is not ours: nobody here has checked its statistics."""
+    package = type(plan.method).__module__.partition(".")[0]
+    return () if package == "capemix" else (mint.FOREIGN.format(plan.method.kind, package),)

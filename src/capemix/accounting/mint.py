@@ -59,6 +59,7 @@ CONFIRMED_DRAFT: Final = (
     "the schema was drafted from the rows, and their owner confirmed that all of it is public"
     " knowledge"
 )
+FOREIGN: Final = "the method {} is of the package {}: it keeps the bounds that it says"
 NOT_DECLARED: Final = (
     "{} was read from the rows, neither declared nor paid for: this is no guarantee"
 )
