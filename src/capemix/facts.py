@@ -8,7 +8,7 @@ from typing import Final
 
 from capemix.data.cells import are_distinct
 from capemix.data.rows import MAX_CLASSES, LabeledRows, UnlistedRows
-from capemix.data.schema import Number, Table
+from capemix.data.schema import Table
 from capemix.errors import InputError
 from capemix.sums.steps import ColumnMap, Normalise
 
@@ -175,11 +175,10 @@ def map_of(table: Table) -> ColumnMap:
     """Numbers to [-1, 1] by their declared range, categories as they stand: of norm 1 at most."""
     shift, scale, low, high = [], [], [], []
     for column in table.columns:
-        if isinstance(column, Number):
-            ends = column.ends
-            middle, half = (ends[0] + ends[1]) / 2, (ends[1] - ends[0]) / 2
-        else:
-            ends, middle, half = (0.0, 1.0), 0.0, 1.0
+        ends = column.ends
+        middle, half = (ends[0] + ends[1]) / 2, (ends[1] - ends[0]) / 2
+        if column.is_one_hot:
+            middle, half = 0.0, 1.0
         shift += [middle] * column.width
         scale += [half] * column.width
         low += [ends[0]] * column.width

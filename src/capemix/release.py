@@ -15,7 +15,6 @@ import numpy.typing as npt
 
 from capemix import documents
 from capemix.data.rows import LabeledRows
-from capemix.data.schema import Category
 from capemix.data.soft_labels import (
     SoftLabels,
     checked_soft_labels,
@@ -145,12 +144,9 @@ class Release:
         import pyarrow as pa
         import pyarrow.parquet as pq
 
-        from capemix.data.writing import category_column
-
         columns, facts = self.columns(), self.facts
         for each in facts.table.columns if facts.table is not None else ():
-            if isinstance(each, Category):
-                columns[each.name] = category_column(each, columns[each.name])
+            columns[each.name] = each.arrow(columns[each.name])
         table, arrays = pa.table(columns), {"labels": columns[facts.label]}
         if self.soft_labels is not None:
             table = with_soft_labels(table, self._soft_label_columns(), self.soft_labels)

@@ -20,7 +20,7 @@ from capemix.data.registry import (
     load_dataset,
 )
 from capemix.data.rows import LabeledRows, UnlistedRows, check_classes
-from capemix.data.schema import Number, Table
+from capemix.data.schema import Table
 from capemix.errors import InputError
 
 __all__ = [
@@ -113,13 +113,12 @@ def by_site(cells: Cells, column: str, names: Sequence[str | int]) -> list[Cells
 
 
 def unread(cells: Cells, table: Table | None = None) -> dict[str, int]:
-    """How many cells of each column that must be a number are none (private); those with any. A
-    record with one of them counts for nothing."""
-    numeric = (
-        [name for name in cells.names if name != cells.label]
-        if table is None
-        else [column.name for column in table.columns if isinstance(column, Number)]
-    )
+    """How many cells of each column do not fit it (private); those columns with any. Without a
+    schema every column but the label is of numbers. A record with such a cell counts for
+    nothing."""
+    if table is not None:
+        return table.unread(cells)
+    numeric = [name for name in cells.names if name != cells.label]
     counts = {name: int(np.isnan(cells.numbers([name])).sum()) for name in numeric}
     return {name: count for name, count in counts.items() if count}
 

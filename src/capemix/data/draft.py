@@ -74,13 +74,8 @@ def _drafted(cells: Cells, label: str, *, outwards: bool) -> Draft:
             value=label,
             fix="choose another column",
         )
-    numbers = [column.name for column in columns if isinstance(column, Number)]
-    lost = {name: int(np.isnan(cells.numbers([name])).sum()) for name in numbers}
-    return Draft(
-        Table(tuple(columns), Category(label, named(classes)), drafted=True),
-        left_out,
-        {name: count for name, count in lost.items() if count},
-    )
+    table = Table(tuple(columns), Category(label, named(classes)), drafted=True)
+    return Draft(table, left_out, table.unread(cells))
 
 
 def _present(words: Words) -> list[str]:

@@ -15,8 +15,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import sys
-from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
@@ -24,244 +22,17 @@ from pathlib import Path
 from typing import Any, Final, Literal
 
 import numpy as np
-import numpy.typing as npt
 
-from capemix.data.cells import LARGEST_WHOLE, Cells, are_distinct, places
-from capemix.data.rows import MAX_CLASSES, LabeledRows
-from capemix.documents import as_json, family, read
+from capemix.data.cells import Cells, Codes, Real
+from capemix.data.columns import Category, Column, Number
+from capemix.data.rows import LabeledRows
+from capemix.documents import as_json, read
 from capemix.errors import InputError
+
+__all__ = ["DRAFTED", "Category", "Column", "Number", "Table"]
 
 DRAFTED: Final = "what the schema says of ranges and lists"
 """What a draft that nobody has confirmed has read from rows."""
-
-Value = str | int | bool
-Codes = npt.NDArray[np.int64]
-Real = npt.NDArray[np.float64]
-
-
-_GRID: Final = 2.0**32
-"""Logarithms are whole numbers over this: a power taken back has the same one on every machine."""
-
-_MOST_LOG: Final = 1e300
-"""Numbers between 1 over this and this have logarithms that can be taken back."""
-
-_LARGEST: Final = sys.float_info.max
-
-WIDE: Final = 3.0
-"""A range above 0 is wide if its high end is so many times its low end, or more; chosen on training
-rows that were held out, see docs/research/tables.md."""
-
-
-class Column(ABC):
-    """A column of a table, as its owner declares it: a `Number` or a `Category`."""
-
-    name: str
-
-    @property
-    @abstractmethod
-    def width(self) -> int:
-        """How many numbers of a coded row are its."""
-
-    @property
-    @abstractmethod
-    def coded_names(self) -> tuple[str, ...]:
-        """What these numbers are called."""
-
-    @abstractmethod
-    def read(self, cells: Cells) -> Real | Codes:
-        """Each record's number (NaN for none), or place in the list (-1 for none)."""
-
-    @abstractmethod
-    def write(self, read: Real | Codes, coded: Real) -> None:
-        """What was read, coded: into zeros."""
-
-    @abstractmethod
-    def cells(self, coded: Real) -> npt.NDArray[Any] | list[Value | None]:
-        """One cell for each row, in the column's own type; None for missing."""
-
-    @abstractmethod
-    def strays(self, coded: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
-        """Which cells have none of the listed values, or one outside of the range."""
-
-
-family(Column, lambda: (Number, Category), tag="type")
-
-
-@dataclass(frozen=True)
-class Number(Column):
-    """A numeric column: values lie, or are moved, between ``low`` and ``high``; with the scale
-    "log" they are coded by their logarithm, for what is skewed and never 0."""
-
-    name: str
-    type: Literal["integer", "number"] = field(default="number", kw_only=True)
-    low: int | float
-    high: int | float
-    scale: Literal["linear", "log"] = field(default="linear", kw_only=True)
-
-    def __post_init__(self) -> None:
-        ends = (self.low, self.high)
-        if not all(type(end) in (int, float) and abs(end) <= _LARGEST for end in ends) or (
-            self.low >= self.high
-        ):
-            raise InputError(
-                f"column '{self.name}'",
-                "must have two finite numbers, low < high",
-                value=f"{self.low}, {self.high}",
-                fix="give the smallest and largest value that it can take",
-            )
-        whole = all(float(end).is_integer() and abs(end) <= LARGEST_WHOLE for end in ends)
-        if self.whole and not whole:
-            raise InputError(
-                f"column '{self.name}'",
-                "is of integers, and so must its range be, below 2^53",
-                value=f"{self.low}, {self.high}",
-                fix="round its ends, or make it a number",
-            )
-        within = self.low >= 1 / _MOST_LOG and self.high <= _MOST_LOG
-        if self.log and not (within and self.ends[0] < self.ends[1]):
-            raise InputError(
-                f"column '{self.name}'",
-                f"is by its logarithm: its range must lie between {1 / _MOST_LOG:g} and"
-                f" {_MOST_LOG:g}, and be no single value",
-                value=f"{self.low}, {self.high}",
-                fix="give a range above 0, or leave the scale out",
-            )
-
-    @property
-    def whole(self) -> bool:
-        return self.type == "integer"
-
-    @property
-    def log(self) -> bool:
-        return self.scale == "log"
-
-    @property
-    def width(self) -> int:
-        return 1
-
-    @property
-    def wide(self) -> bool:
-        """Whether these are real numbers of a wide range above 0, as measures of size have."""
-        ends = self.low >= 1 / _MOST_LOG and WIDE * self.low <= self.high <= _MOST_LOG
-        return ends and not self.whole
-
-    @property
-    def ends(self) -> tuple[float, float]:
-        """The range of what is coded."""
-        low, high = self.coded(np.array([self.low, self.high], dtype=np.float64))
-        return float(low), float(high)
-
-    def coded(self, values: Real) -> Real:
-        """What stands for the values, those outside of the range told apart from those inside."""
-        if not self.log:
-            return values
-        inside = np.rint(np.log(np.clip(values, self.low, self.high)) * _GRID) / _GRID
-        # Of 0 and less there is no logarithm: whatever lies outside lies 1 outside.
-        return np.asarray(inside - (values < self.low) + (values > self.high))
-
-    @property
-    def coded_names(self) -> tuple[str, ...]:
-        return (self.name,)
-
-    def read(self, cells: Cells) -> Real:
-        return np.asarray(cells.numbers([self.name])[:, 0], dtype=np.float64)
-
-    def write(self, read: Real | Codes, coded: Real) -> None:
-        coded[:, 0] = self.coded(read.astype(np.float64, copy=False))
-
-    def values(self, coded: Real) -> Real:
-        """The values that stand behind the codes, also outside of the range."""
-        if not self.log:
-            return coded
-        low, high = self.ends
-        values = np.exp(coded)
-        inside = (coded >= low) & (coded <= high)
-        return np.where(inside, np.clip(values, self.low, self.high), values)
-
-    def restored(self, coded: Real) -> Real:
-        """As coded: what is released, in the range, whole where the column is."""
-        return self.coded(self._released(coded))
-
-    def cells(self, coded: Real) -> npt.NDArray[Any]:
-        values = self._released(coded[:, 0])
-        return values.astype(np.int64) if self.whole else values
-
-    def _released(self, coded: Real) -> Real:
-        values = np.clip(self.values(coded), self.low, self.high)
-        return np.rint(values) if self.whole else values
-
-    def strays(self, coded: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
-        low, high = self.ends
-        return np.asarray((coded[:, 0] < low) | (coded[:, 0] > high))
-
-    def __str__(self) -> str:
-        how = ", by its logarithm" if self.log else ""
-        return f"{'integer' if self.whole else 'number'} from {self.low} to {self.high}{how}"
-
-
-@dataclass(frozen=True)
-class Category(Column):
-    """A column of listed values, all text, all whole numbers or all truth values; with
-    ``missing``, what is missing or off the list is one more."""
-
-    name: str
-    type: Literal["category"] = field(default="category", kw_only=True)
-    categories: tuple[Value, ...]
-    missing: bool = False
-
-    def __post_init__(self) -> None:
-        kinds = {type(value) for value in self.categories}
-        if len(kinds) != 1 or not kinds <= {str, int, bool}:
-            raise InputError(
-                f"column '{self.name}'",
-                "must list its categories: all text, all integers, or true and false",
-                value=sorted(kind.__name__ for kind in kinds),
-                fix="list every value that it can take",
-            )
-        if kinds == {int} and max(map(abs, self.categories)) > LARGEST_WHOLE:  # type: ignore[arg-type]
-            raise InputError(
-                f"column '{self.name}'",
-                "must list integers below 2^53",
-                value=max(self.categories, key=abs),  # type: ignore[arg-type]
-                fix="put a letter before each",
-            )
-        if not are_distinct(self.categories) or self.width > MAX_CLASSES:
-            raise InputError(
-                f"column '{self.name}'",
-                f"must list at most {MAX_CLASSES} categories, each once and in one spelling",
-                value=len(self.categories),
-                fix="shorten the list: 1, 1.0 and '1' are the same, and so are true and TRUE",
-            )
-
-    @property
-    def width(self) -> int:
-        return len(self.categories) + self.missing
-
-    @property
-    def coded_names(self) -> tuple[str, ...]:
-        words = [*self.categories, *(["(missing)"] if self.missing else [])]
-        return tuple(f"{self.name}={word}" for word in words)
-
-    def read(self, cells: Cells) -> Codes:
-        off_list = len(self.categories) if self.missing else -1
-        return cells.words(self.name).codes(places(self.categories), off_list)
-
-    def write(self, read: Real | Codes, coded: Real) -> None:
-        listed = np.flatnonzero(read >= 0)
-        coded[listed, read[listed].astype(np.int64, copy=False)] = 1.0
-
-    def cells(self, coded: Real) -> list[Value | None]:
-        if not (coded.max(axis=1) > 0).all():
-            raise ValueError("a block without a category")
-        words: list[Value | None] = [*self.categories, *([None] if self.missing else [])]
-        return [words[place] for place in coded.argmax(axis=1)]
-
-    def strays(self, coded: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
-        return np.asarray(coded[:, : len(self.categories)].max(axis=1) == 0)
-
-    def __str__(self) -> str:
-        listed = ", ".join(json.dumps(value, ensure_ascii=False) for value in self.categories)
-        return listed + (", or missing" if self.missing else "")
 
 
 @dataclass(frozen=True)
@@ -326,11 +97,11 @@ class Table:
 
     @property
     def blocks(self) -> tuple[slice, ...]:
-        """Where the categories lie."""
+        """Where the numbers lie of which a row has a 1 at one at most."""
         return tuple(
             place
             for place, column in zip(self.places, self.columns, strict=True)
-            if isinstance(column, Category)
+            if column.is_one_hot
         )
 
     def digest(self) -> str:
@@ -366,15 +137,14 @@ class Table:
         return replace(rows, unfit=rows.unfit + cells.without_value)
 
     def coded(self, cells: Sequence[Real | Codes], labels: Codes) -> LabeledRows:
-        """Rows from each column's numbers, or places in its list (-1 for none). A record with a
-        label below 0, or with NaN for a number, counts for nothing."""
+        """Rows from what each column has read of its cells. A record with a label below 0, or with
+        a cell that does not fit its column, counts for nothing."""
         known = labels >= 0
         for column, values in zip(self.columns, cells, strict=True):
-            if isinstance(column, Number):
-                known = known & np.isfinite(values)
+            known = known & column.fits(values)
         features = np.zeros((int(known.sum()), self.width))
         for column, place, values in zip(self.columns, self.places, cells, strict=True):
-            column.write(values[known], features[:, place])
+            column.code_into(features[:, place], values[known])
         return LabeledRows(
             features=features,
             labels=labels[known],
@@ -389,16 +159,21 @@ class Table:
     def with_logs(self) -> Table:
         """The same, but that real numbers of a wide range above 0 are taken by their logarithm. It
         reads the ends of the ranges alone."""
-        columns = tuple(
-            replace(each, scale="log") if isinstance(each, Number) and each.wide else each
-            for each in self.columns
-        )
+        columns = tuple(column.with_log() for column in self.columns)
         return replace(self, columns=columns, confirmed=None)
 
     def no_rows(self) -> LabeledRows:
         """What is public of coded rows."""
         none = np.empty(0, dtype=np.int64)
         return self.coded([none] * len(self.columns), none)
+
+    def unread(self, cells: Cells) -> dict[str, int]:
+        """How many cells of each column do not fit it (private); those columns with any. A record
+        with one of them counts for nothing."""
+        counts = {
+            column.name: int((~column.fits(column.read(cells))).sum()) for column in self.columns
+        }
+        return {name: count for name, count in counts.items() if count}
 
     def strays(self, rows: LabeledRows) -> dict[str, int]:
         """How many of these coded rows have, column by column, no listed value or a number outside
@@ -409,10 +184,9 @@ class Table:
         }
 
     def restore(self, rows: Real) -> None:
-        """In place: numbers into their range, whole where the column is."""
+        """In place: what was drawn, moved to what stands for declared values."""
         for column, place in zip(self.columns, self.places, strict=True):
-            if isinstance(column, Number):
-                rows[:, place.start] = column.restored(rows[:, place.start])
+            rows[:, place] = column.restored(rows[:, place])
 
     def cells(self, rows: Real) -> dict[str, Any]:
         """Coded rows as columns of the table, each in its own type."""
