@@ -7,11 +7,14 @@ import math
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import pytest
 from dp_accounting import GaussianDpEvent, NeighboringRelation, SelfComposedDpEvent
 from dp_accounting.rdp import RdpAccountant
 
 from capemix.accounting.sampled import ORDERS
+from capemix.data import LabeledRows
+from capemix.engines.local import LocalEngine
 from capemix.errors import InputError
 from capemix.facts import Facts
 from capemix.federation import MaskKind
@@ -19,10 +22,12 @@ from capemix.guarantee import Status
 from capemix.methods import Method
 from capemix.methods.class_gaussian import ClassGaussian
 from capemix.methods.image_clusters import ImageClusters
-from capemix.methods.mixing import Mixing
+from capemix.methods.mixing import MIXTURES, Mixing
 from capemix.plan import Plan, make_plan
 from capemix.program_cost import ProgramCost
 from capemix.queries import Relation
+from capemix.randomness.source import SeededSource
+from capemix.run import run
 from capemix.sums.query import NoiseLaw
 from capemix.sums.steps import ColumnMap, PublicMap
 
@@ -212,3 +217,22 @@ def test_what_a_site_counts_sum_by_sum_is_no_less_than_the_whole() -> None:
     for order in ORDERS:
         assert sum(cost.curve[order] for cost in each) >= whole.curve[order] * (1 - 1e-12)
     assert sum(cost.distance for cost in each) >= whole.distance * (1 - 1e-12)
+
+
+def test_draws_of_classes_that_turn_out_small_keep_the_epsilon_asked_for() -> None:
+    """One draw a class of more records than there are: every record is in it. It was planned as a
+    draw, and its noise waits for the sizes."""
+    rows = LabeledRows(
+        features=np.random.default_rng(0).normal(size=(400, 2)),
+        labels=(np.arange(400) % 2).astype(np.int64),
+        classes=("no", "yes"),
+        feature_names=("a", "b"),
+    )
+    method = Mixing(samples=2, mixture=3000, clip=1.0)
+    plan = make_plan(Facts.of(rows, normalise=PublicMap()), method).calibrate(1.0)
+    made = run(plan, LocalEngine(rows, SeededSource(1)))
+    assert isinstance(made.plan, Plan)
+    assert all(group.always for group in made.plan.query(MIXTURES).participation)
+    assert made.plan.drawn
+    assert made.guarantee.epsilon == pytest.approx(1.0, rel=2e-3)
+    assert (made.guarantee.epsilon or 0.0) <= 1.0

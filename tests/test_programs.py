@@ -893,6 +893,16 @@ def test_a_policy_of_columns_holds_for_what_is_said_to_be_measured(tmp_path: Pat
     assert world.answer(step) is None
 
 
+def test_a_policys_epsilon_is_in_its_own_relation(tmp_path: Path) -> None:
+    """What costs 1 for a record that is added may cost 2 for one that is replaced."""
+    plan = a_plan(1.0)
+    allowed = allowing(plan, max_epsilon=1.0, total_epsilon=20.0)
+    assert Federation(tmp_path / "same", allowed).answer(first_step(plan)) is None
+    other = replace(allowed, relation=Relation.REPLACE_ONE)
+    said = Federation(tmp_path / "other", other).answer(first_step(plan))
+    assert "is above 1 a run" in str(said)
+
+
 def test_a_trials_policy_pays_for_facts_that_are_measured(tmp_path: Path) -> None:
     for number, plan in enumerate((mixing_plan(0.5), a_plan(0.5))):
         world = Federation(tmp_path / str(number), _permissive(plan))

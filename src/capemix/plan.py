@@ -124,6 +124,13 @@ class Plan:
                 value="paper",
                 fix="declare what is not known, or use the sound accountant",
             )
+        if self.drawn and len(self.body) > 1:
+            raise InputError(
+                "the method",
+                "asks for a drawn sum and for others: their costs do not fold into one",
+                value=self.method.kind,
+                fix="ask for one drawn sum alone, or for sums in which each record takes part once",
+            )
         if self.measured is not None:
             measured.check(self.facts, self.measured, opening)
         possible = self.method.choices(self)[0] or {}

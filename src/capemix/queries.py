@@ -49,11 +49,6 @@ class Participation:
         """Whether every record takes part in every draw."""
         return self.selected >= self.among
 
-    @property
-    def once(self) -> bool:
-        """Whether every record takes part, once, however many there are."""
-        return self.always and self.draws == 1 and self.selection is Selection.POISSON
-
 
 ALL_ONCE: Final = Participation(1, 1, 1)
 """Every record takes part, once."""
@@ -101,8 +96,9 @@ class QueryShape:
 
     @property
     def drawn(self) -> bool:
-        """Whether records are drawn, rather than each of them added once."""
-        return not all(group.once for group in self.participation)
+        """Whether records are drawn, rather than each of them added once. What is said of the draws
+        decides, not how many records there turn out to be."""
+        return bool(self.draws)
 
     @property
     def names(self) -> tuple[str, ...]:

@@ -174,7 +174,13 @@ def outside_releases(path: str | os.PathLike[str], field: str = "out") -> Path:
         except (OSError, ValueError):
             continue
         if any(f'"{known}"' in text for known in FORMATS):
-            raise InputError(field, "lies in a release", value=path, fix="name a place outside it")
+            inside = folder != target
+            raise InputError(
+                field,
+                "lies in a release" if inside else "is a release already",
+                value=path,
+                fix="name a place outside it" if inside else "name a new folder",
+            )
     return target
 
 
@@ -221,7 +227,7 @@ def read_release(folder: str | os.PathLike[str]) -> SavedRelease:
     except InputError as error:
         raise InputError(
             "release",
-            f"has no readable manifest.json: {error}",
+            "has no readable manifest.json",
             value=folder,
             fix="name a release folder",
         ) from error

@@ -168,7 +168,7 @@ def local(
     if find_spec("flwr") is None:
         raise InputError("flwr", "is not installed", fix="pip install 'capemix[flower]'")
     from capemix.engines.flower.local import run_on_loopback
-    from capemix.release import check_output
+    from capemix.release import check_output, read_release
 
     check_output(out)
     opened = data.open(declared, dealing)
@@ -193,7 +193,12 @@ def local(
         watch=None if json else _Narrator(),
     )
     found = {"out": str(out), "included": outcome.included, "lost": outcome.lost}
-    _show_guarantee(made, json, found, seeded=seeded)
+    warnings = read_release(out).manifest.warnings
+    _show_guarantee(
+        made, json, found | {"warnings": list(warnings)} if json else found, seeded=seeded
+    )
+    for warning in () if json else warnings:
+        typer.echo(f"Warning: {warning}.")
 
 
 def _charge(lineage: Lineage, made: Plan, read_from_rows: tuple[str, ...], *, seeded: bool) -> None:

@@ -164,7 +164,8 @@ def measure(sums: Collector) -> Facts:
                 "the class list",
                 "could not be found: no label has enough records to stand out of the noise",
                 value=f"noise of deviation {sums.noise_on(CLASS_LIST):.3g}",
-                fix="declare the classes, or raise epsilon",
+                fix="declare the classes, or raise epsilon; if a column holds text, every record"
+                " counts for nothing: see `capemix data`",
             )
         classes = named(list(found))
         counts, noise = np.array([found[str(each)] for each in classes]), sums.noise_on(CLASS_LIST)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import math
+from dataclasses import dataclass, replace
 from typing import Final
 
 from capemix.data.cells import places
@@ -126,8 +127,11 @@ class Policy:
             return f"the plan gives {guarantee.status}"
         if plan.epsilon is None or guarantee.epsilon > plan.epsilon * (1 + 1e-9):
             return f"epsilon {guarantee.epsilon:.4g} is above what the plan says"
-        if guarantee.epsilon > self.max_epsilon:
-            return f"epsilon {guarantee.epsilon:.4g} is above {self.max_epsilon:.4g} a run"
+        judged = guarantee
+        if plan.relation is not self.relation:  # the site's own limits are in its own relation
+            judged = replace(plan, relation=self.relation).guarantee(reference=False)
+        if judged.epsilon is None or judged.epsilon > self.max_epsilon:
+            return f"epsilon {judged.epsilon or math.inf:.4g} is above {self.max_epsilon:.4g} a run"
         if guarantee.delta > self.max_delta:
             return f"delta {guarantee.delta:.3g} is above {self.max_delta:.3g}"
         if not step.fits(account):

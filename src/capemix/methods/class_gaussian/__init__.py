@@ -94,7 +94,9 @@ class ClassGaussian(Method):
                 f"class-gaussian is for at most {MOST_COLUMNS} columns"
                 + (", categories counted one by one" if coded else ""),
                 value=facts.width,
-                fix="leave out columns or categories" if coded else "use mixing",
+                fix="leave out columns or categories"
+                if coded
+                else ("use mixing" if facts.image_shape is None else "use image-clusters"),
             )
         check_classes(plan, MOST_CLASSES, self.kind)
         chosen = {"rank": 0} if plan.chosen is None else plan.chosen
