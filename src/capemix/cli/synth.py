@@ -49,7 +49,7 @@ def synth(
     epsilon: opt.Epsilon,
     out: opt.Out,
     delta: opt.Delta = 1e-5,
-    scheme: opt.Scheme = "central",
+    scheme: opt.Scheme = None,
     sites: opt.Sites = None,
     normalise: Normalise = None,
     json: opt.Json = False,
@@ -68,6 +68,7 @@ def synth(
 
     check_epsilon(epsilon)  # before any row is read
     check_output(out)
+    scheme = scheme or ("central" if sites is None else "cape")
     opened = data.open(declared, dealing)
     facts = facts_of(opened, declared, normalise)
     known: dict[str, Any] = {} if opened.info is None else {"deskew": opened.info.handwriting}

@@ -20,15 +20,17 @@ from capemix.cli.options.names import (
 Sites = Annotated[
     int | None,
     typer.Option(
-        help="Number of sites (pooled by --scheme central).",
+        help="Number of sites, among which rows are dealt out.",
         show_default=False,
         rich_help_panel=SITES,
     ),
 ]
 Scheme = Annotated[
-    SchemeName,
+    SchemeName | None,
     typer.Option(
-        help="Who adds noise: one curator, every site for itself, or all sites together.",
+        help="Who adds noise: one curator, every site for itself, or all sites together"
+        " [default: cape with --sites, else central].",
+        show_default=False,
         rich_help_panel=SITES,
     ),
 ]
