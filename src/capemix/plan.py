@@ -71,6 +71,7 @@ class Plan:
         self._check_law()
         self._check_program()
         self.method.check(self)
+        self._check_draws()
         # Each sum has a graph of its own.
         failure = self.federation.graph_failure()
         if self.multiplier != 0.0 and failure and failure * len(self.names) >= self.delta:
@@ -124,13 +125,6 @@ class Plan:
                 value="paper",
                 fix="declare what is not known, or use the sound accountant",
             )
-        if self.drawn and len(self.body) > 1:
-            raise InputError(
-                "the method",
-                "asks for a drawn sum and for others: their costs do not fold into one",
-                value=self.method.kind,
-                fix="ask for one drawn sum alone, or for sums in which each record takes part once",
-            )
         if self.measured is not None:
             measured.check(self.facts, self.measured, opening)
         possible = self.method.choices(self)[0] or {}
@@ -140,6 +134,16 @@ class Plan:
                 f"has no meaning for {self.method.kind}",
                 value=", ".join(self.chosen),
                 fix=f"choose {', '.join(possible)}" if possible else "leave it out",
+            )
+
+    def _check_draws(self) -> None:
+        """Whether the sums can be accounted for together; only a checked method has an outline."""
+        if self.drawn and len(self.body) > 1:
+            raise InputError(
+                "the method",
+                "asks for a drawn sum and for others: their costs do not fold into one",
+                value=self.method.kind,
+                fix="ask for one drawn sum alone, or for sums in which each record takes part once",
             )
 
     # -- the program ---------------------------------------------------------------------------
