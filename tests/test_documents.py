@@ -172,3 +172,10 @@ def test_a_plan_that_was_bent_is_refused(part: tuple[str, ...], change: dict[str
     place.update(change)
     with pytest.raises(InputError):
         documents.from_json(Plan, found, name="plan")
+
+
+@pytest.mark.parametrize("number", ["1e400", "-1e400", "NaN", "Infinity"])
+def test_a_number_that_is_not_finite_is_refused_however_it_is_written(number: str) -> None:
+    with pytest.raises(InputError, match="is not readable JSON"):
+        documents.parse(f'{{"a": {number}}}', name="x")
+    assert documents.parse('{"a": 1e300}', name="x") == {"a": 1e300}

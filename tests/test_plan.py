@@ -447,3 +447,9 @@ def test_an_epsilon_beyond_what_the_samplers_prove_is_none() -> None:
 
 def test_a_public_map_is_sound() -> None:
     assert a_plan(normalise=PublicMap.of_range(0, 255), noise=0.1).guarantee().epsilon is not None
+
+
+@pytest.mark.parametrize("asked", [{"colluding": 1.5}, {"dropouts": 0.5}, {"sites": 5.5}])
+def test_sites_are_counted_in_whole_numbers(asked: dict[str, float]) -> None:
+    with pytest.raises(InputError, match=f"{next(iter(asked))} must be a whole number"):
+        plan_mixtures(**{**MNIST, "scheme": "cape", "sites": 5, **asked})

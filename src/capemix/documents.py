@@ -27,6 +27,7 @@ import numpy.typing as npt
 from capemix.errors import InputError
 
 T = TypeVar("T")
+M = TypeVar("M", bound=type)
 
 _MOST_NUMBERS: Final = 1 << 24
 """In an array that a message brings: more would be a slip, or meant ill."""
@@ -44,6 +45,16 @@ def family(base: type, members: Callable[[], Iterable[type]], tag: str = "kind")
 def names_of(member: type, tag: str = "kind") -> tuple[str, ...]:
     """What a member of a family may be called in a document."""
     return get_args(get_type_hints(member)[tag])
+
+
+def enlist(known: dict[str, M], member: M, *, word: str, tag: str = "kind") -> None:
+    """Make a member known by its names. No two may share one: whoever allows a name allows what it
+    stands for. A module that is imported again brings the same member."""
+    for name in names_of(member, tag):
+        other = known.get(name, member)
+        if (other.__module__, other.__qualname__) != (member.__module__, member.__qualname__):
+            raise ValueError(f"two {word} are called {name}")
+        known[name] = member
 
 
 def as_json(value: Any) -> Any:
@@ -162,7 +173,12 @@ def _lost(made: Any, found: Any, path: tuple[str | int, ...] = ()) -> _Lost | No
 def parse(text: str, *, name: str) -> Any:
     """JSON from a text, in which no key stands twice and every number is finite."""
     try:
-        return json.loads(text, object_pairs_hook=_each_once, parse_constant=_not_finite)
+        return json.loads(
+            text,
+            object_pairs_hook=_each_once,
+            parse_constant=_not_finite,
+            parse_float=_finite,
+        )
     except _TwiceError as error:
         raise InputError(
             name, "has a key twice", value=error.args[0], fix="leave one of them out"
@@ -185,6 +201,12 @@ def _each_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 def _not_finite(_text: str) -> NoReturn:
     raise ValueError("a number is not finite")
+
+
+def _finite(text: str) -> float:
+    """1e400 has no double but infinity."""
+    number = float(text)
+    return number if math.isfinite(number) else _not_finite(text)
 
 
 def _encoded(value: Any) -> Any:

@@ -77,6 +77,9 @@ class Federation:
 
     def __post_init__(self) -> None:
         s, m, d = self.sites, self.colluding, self.dropouts
+        for name, count in (("sites", s), ("colluding", m), ("dropouts", d)):
+            if type(count) is not int:
+                raise InputError(name, "must be a whole number", value=count, fix="give 3, say")
         if s < 1:
             raise InputError("sites", "must be at least 1", value=s, fix="give a number of sites")
         if s > MOST_SITES:

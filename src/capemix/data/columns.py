@@ -20,7 +20,7 @@ import numpy.typing as npt
 
 from capemix.data.cells import LARGEST_WHOLE, Cells, Codes, Real, are_distinct, places
 from capemix.data.rows import MAX_CLASSES
-from capemix.documents import family, names_of
+from capemix.documents import enlist, family
 from capemix.errors import InputError
 
 if TYPE_CHECKING:
@@ -124,10 +124,7 @@ C = TypeVar("C", bound=type[Column])
 
 def column_type(cls: C) -> C:
     """Make a type of column known by the names that its field ``type`` may have in a schema."""
-    for name in names_of(cls, "type"):
-        if _TYPES.get(name, cls).__qualname__ != cls.__qualname__:
-            raise ValueError(f"two types of column are called {name}")
-        _TYPES[name] = cls
+    enlist(_TYPES, cls, word="types of column", tag="type")
     return cls
 
 

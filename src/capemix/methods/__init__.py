@@ -7,7 +7,7 @@ from importlib import import_module
 from importlib.metadata import entry_points
 from typing import Final, TypeVar
 
-from capemix.documents import family, names_of
+from capemix.documents import enlist, family
 from capemix.errors import InputError
 from capemix.methods.base import Method, SyntheticRows
 
@@ -27,12 +27,8 @@ M = TypeVar("M", bound=type[Method])
 
 
 def method(cls: M) -> M:
-    """Make a method known by its name: to the command line, to plan files and to sites. No two may
-    have one name: whoever allows a method allows that one."""
-    for name in names_of(cls):
-        if _KNOWN.get(name, cls).__qualname__ != cls.__qualname__:
-            raise ValueError(f"two methods are called {name}")
-        _KNOWN[name] = cls
+    """Make a method known by its name: to the command line, to plan files and to sites."""
+    enlist(_KNOWN, cls, word="methods")
     return cls
 
 

@@ -12,7 +12,7 @@ from typing import Any, Protocol, TypeVar, runtime_checkable
 import numpy as np
 import numpy.typing as npt
 
-from capemix.documents import family, names_of
+from capemix.documents import enlist, family
 
 Array = npt.NDArray[Any]
 Codes = npt.NDArray[np.int64]
@@ -84,10 +84,7 @@ S = TypeVar("S", bound=type)
 
 def statistic(cls: S) -> S:
     """Make a kind of statistic known by its name, so that a message can carry it to a site."""
-    for name in names_of(cls):
-        if _KINDS.get(name, cls).__qualname__ != cls.__qualname__:
-            raise ValueError(f"two statistics are called {name}")
-        _KINDS[name] = cls
+    enlist(_KINDS, cls, word="statistics")
     return cls
 
 

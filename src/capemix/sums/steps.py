@@ -119,8 +119,8 @@ class PublicMap(DeclaredMap):
 
 @dataclass(frozen=True)
 class ColumnMap(DeclaredMap):
-    """The same for each column by itself: with constants that looks at the rows paid for, if the
-    plan has such looks, and else declared public.
+    """The same for each column by itself: with constants that were measured and paid for, or
+    declared public.
 
     Values are moved into ``low`` to ``high`` first, and released values too.
     """
@@ -144,7 +144,7 @@ class ColumnMap(DeclaredMap):
                 "column map",
                 "needs a finite shift, a positive scale and a range for every column",
                 value=f"{len(self.shift)} columns",
-                fix="let the looks make it",
+                fix="let the plan measure it",
             )
 
     @property

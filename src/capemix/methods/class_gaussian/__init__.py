@@ -176,7 +176,9 @@ def check_samples(samples: int | None, plan: Plan) -> None:
     if samples is None:
         return
     if type(samples) is not int or not 0 < samples <= MOST:
-        raise InputError("samples", "must be a whole number", value=samples, fix="round it")
+        raise InputError(
+            "samples", "must be a whole number above 0", value=samples, fix="give 1000, say"
+        )
     if samples < len(plan.known.classes or ()):
         raise InputError(
             "samples", "must be at least one row for each class", value=samples, fix="raise it"
