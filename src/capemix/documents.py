@@ -27,7 +27,6 @@ import numpy.typing as npt
 from capemix.errors import InputError
 
 T = TypeVar("T")
-M = TypeVar("M", bound=type)
 
 _MOST_NUMBERS: Final = 1 << 24
 """In an array that a message brings: more would be a slip, or meant ill."""
@@ -47,7 +46,7 @@ def names_of(member: type, tag: str = "kind") -> tuple[str, ...]:
     return get_args(get_type_hints(member)[tag])
 
 
-def enlist(known: dict[str, M], member: M, *, word: str, tag: str = "kind") -> None:
+def enlist(known: dict[str, Any], member: type, *, word: str, tag: str = "kind") -> None:
     """Make a member known by its names. No two may share one: whoever allows a name allows what it
     stands for. A module that is imported again brings the same member."""
     for name in names_of(member, tag):
