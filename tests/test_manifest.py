@@ -132,6 +132,7 @@ def test_a_release_of_the_format_before_is_read(
         [line] = manifest.outline
         assert line.drawn
         assert (line.divisor, [group.draws for group in line.participation]) == (8, [6, 6])
+        assert line.l2_norm_bound == clip
     if name == "table":
         assert manifest.facts.table == TABLE
         assert manifest.facts.features == ("a", "b")

@@ -66,7 +66,7 @@ RANGE = PublicMap.of_range(0, 16)
 class ClassMeans(Method):
     """Nothing but the mean of each class, ``copies`` times."""
 
-    kind: Literal["class-means"] = "class-means"
+    kind: Literal["means-of-classes"] = "means-of-classes"
     clip: float = field(default=8.0, metadata={"help": "The l2 norm to which rows are clipped."})
     copies: int = field(default=1, metadata={"help": "Rows of each class."})
 
@@ -157,7 +157,7 @@ def test_a_new_methods_rows_are_written_read_and_evaluated(tmp_path: Path) -> No
     train, test = digits()
     release = run(planned(10.0), LocalEngine(train, SeededSource(2)))
     saved = read_release(release.save(tmp_path / "out"))
-    assert saved.manifest.plan["method"]["kind"] == "class-means"
+    assert saved.manifest.plan["method"]["kind"] == "means-of-classes"
     how = preparation_of(saved.manifest)
     score = train_and_test(saved.rows, test, how, prepared=True).declared_public()
     assert score.accuracy > 0.8
@@ -176,8 +176,8 @@ def test_a_new_methods_plan_comes_back_from_a_document() -> None:
 
 
 def test_the_guarantee_says_whose_method_it_is() -> None:
-    (said,) = [line for line in planned().guarantee().assumptions if "class-means" in line]
-    assert said.startswith(f"the method class-means is of the package {__name__}: it keeps")
+    (said,) = [line for line in planned().guarantee().assumptions if "means-of-classes" in line]
+    assert said.startswith(f"the method means-of-classes is of the package {__name__}: it keeps")
     ours = make_plan(planned().facts, ClassGaussian()).calibrate(1.0)
     assert not any("of the package" in line for line in ours.guarantee().assumptions)
 
@@ -185,12 +185,12 @@ def test_the_guarantee_says_whose_method_it_is() -> None:
 def test_a_new_method_goes_by_its_name_in_python() -> None:
     train, _ = digits()
     labels = np.array(train.classes)[train.labels]
-    made = Synthesizer(8.0, method="class-means", copies=2, test_seed=1, public_range=(0, 16))
+    made = Synthesizer(8.0, method="means-of-classes", copies=2, test_seed=1, public_range=(0, 16))
     rows, found = made.fit(train.features, labels).sample()
     assert rows.shape == (20, 64)
     assert sorted(set(found)) == list(range(10))
-    with pytest.raises(InputError, match="mixture has no meaning for class-means"):
-        Synthesizer(8.0, method="class-means", mixture=2).fit(train.features, labels)
+    with pytest.raises(InputError, match="mixture has no meaning for means-of-classes"):
+        Synthesizer(8.0, method="means-of-classes", mixture=2).fit(train.features, labels)
 
 
 def test_a_new_method_is_audited() -> None:
@@ -217,19 +217,19 @@ def test_a_new_method_goes_by_its_name_on_the_command_line(
     tmp_path: Path, capemix: Capemix
 ) -> None:
     ran = capemix(
-        *("synth", "digits", "--method", "class-means", "--copies", 3, "--clip", 6, "--epsilon"),
-        *(8, "--no-ledger", "--out", tmp_path / "out", "--json"),
+        *("synth", "digits", "--method", "means-of-classes", "--copies", 3, "--clip", 6),
+        *("--epsilon", 8, "--no-ledger", "--out", tmp_path / "out", "--json"),
     )
     assert ran.code == 0, ran.err
-    assert ran.json["method"] == "class-means"
+    assert ran.json["method"] == "means-of-classes"
     saved = read_release(tmp_path / "out")
     assert len(saved.rows) == 30
-    assert saved.manifest.plan["method"] == {"kind": "class-means", "clip": 6.0, "copies": 3}
-    assert "class-means" in capemix("methods").out
+    assert saved.manifest.plan["method"] == {"kind": "means-of-classes", "clip": 6.0, "copies": 3}
+    assert "means-of-classes" in capemix("methods").out
     scored = capemix("evaluate", tmp_path / "out", "--test", "digits", "--json")
     assert scored.json["synthetic"]["accuracy"] > 0.5
     refused = capemix(
-        *("synth", "digits", "--method", "class-means", "--mixture", 3, "--epsilon", 8),
+        *("synth", "digits", "--method", "means-of-classes", "--mixture", 3, "--epsilon", 8),
         *("--no-ledger", "--out", tmp_path / "no"),
     )
     assert refused.code == 2
@@ -312,8 +312,8 @@ def test_the_engine_is_short() -> None:
 
 
 METHODS: dict[str, tuple[Method, str]] = {
-    "class-means": (ClassMeans(), "declared"),
-    "class-means, measured": (ClassMeans(), "measured"),
+    "means-of-classes": (ClassMeans(), "declared"),
+    "means-of-classes, measured": (ClassMeans(), "measured"),
     "mixing": (Mixing(samples=40, mixture=4), "declared"),
     "mixing, measured": (Mixing(samples=40, mixture=4), "measured"),
     "mixing, all classes": (

@@ -23,6 +23,12 @@ SCALES: Final = "means and scales"
 CLIP_NORM: Final = "clip norm"
 
 
+def unnamed_columns(width: int) -> tuple[str, ...]:
+    """What the columns are called in a plan that knows only how many there are: it is for rows with
+    columns of any names."""
+    return tuple(f"column {place}" for place in range(1, width + 1))
+
+
 @dataclass(frozen=True)
 class Facts:
     """What is public of the rows. None: it is not known, and is measured if a method needs it.
@@ -74,7 +80,9 @@ class Facts:
                 fix="give one shift, scale and range for each column",
             )
         shape = self.image_shape
-        if shape is not None and (table is not None or shape[0] * shape[1] != self.width):
+        if shape is not None and (
+            table is not None or min(shape) < 1 or shape[0] * shape[1] != self.width
+        ):
             raise InputError("image_shape", "does not fit the rows", value=shape, fix="correct it")
 
     def _check_sizes(self) -> None:

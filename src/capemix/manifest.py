@@ -128,6 +128,7 @@ def _line(found: dict[str, Any], plan: dict[str, Any]) -> QueryShape:
         statistic="rows" if drawn else "",
         width=found["width"],
         groups=len(draws) if drawn else found["groups"],
+        l2_norm_bound=found.get("l2_norm_bound", 1.0),
         share=found["share"],
         repeats=found.get("times", 1),
         divisor=plan["mixture"] * (plan["sites"] if averaged else 1) if drawn else 1.0,

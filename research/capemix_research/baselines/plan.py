@@ -23,7 +23,7 @@ from capemix.accounting import mint
 from capemix.accounting.cost import Cost, record_cost
 from capemix.accounting.gaussian import kept_probability
 from capemix.errors import EpsilonError, InputError, member
-from capemix.facts import Facts
+from capemix.facts import Facts, unnamed_columns
 from capemix.guarantee import Guarantee
 from capemix.plan import BudgetLine
 from capemix.queries import QueryShape, Relation
@@ -288,7 +288,7 @@ def make_record_plan(
 def unnamed_facts(width: int, classes: int, normalise: PublicMap | None = None) -> Facts:
     """Of rows of ``width`` columns and of ``classes`` that have no names."""
     return Facts(
-        features=tuple(f"column {place}" for place in range(1, width + 1)),
+        features=unnamed_columns(width),
         label="label",
         classes=tuple(range(classes)),
         normalise=PublicMap() if normalise is None else normalise,

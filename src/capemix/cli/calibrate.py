@@ -193,7 +193,7 @@ def parse_features(
     """Columns' names, and the shape of images: of HEIGHTxWIDTH; of a,b,c; or, if ``numbered``, of
     the number of columns."""
     from capemix.data.rows import pixel_names
-    from capemix.facts import MOST
+    from capemix.facts import MOST, unnamed_columns
 
     height, by, width = text.partition("x")
     if by and height.isdecimal() and width.isdecimal() and int(height) and int(width):
@@ -203,7 +203,7 @@ def parse_features(
     if numbered:
         count = int(text) if text.isdecimal() and len(text) < len(str(MOST)) else 0
         _check_count(count, text)
-        return tuple(f"column {place}" for place in range(1, count + 1)), None
+        return unnamed_columns(count), None
     names = tuple(name.strip() for name in text.split(","))
     if not all(names) or len(set(names)) != len(names):
         raise InputError(

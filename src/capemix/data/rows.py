@@ -85,7 +85,8 @@ class LabeledRows:
                 value=len(self.feature_names),
                 fix="give one name for each column",
             )
-        if self.image_shape is not None and self.image_shape[0] * self.image_shape[1] != width:
+        shape = self.image_shape
+        if shape is not None and (min(shape) < 1 or shape[0] * shape[1] != width):
             raise InputError(
                 "image_shape",
                 f"must cover the {width} columns",

@@ -12,6 +12,7 @@ from capemix.collector import Origin
 from capemix.data.rows import DEALING, LabeledRows, UnlistedRows, named, read_from_rows_of
 from capemix.engines.class_list import listed_words
 from capemix.errors import InputError
+from capemix.facts import unnamed_columns
 from capemix.federation import Scheme
 from capemix.plan import Plan
 from capemix.queries import Selection
@@ -51,10 +52,12 @@ class LocalEngine:
     def check(self, plan: Plan) -> None:
         if self._unlisted is None:
             check_sites(plan, self._sites)
-        elif plan.facts.classes is not None:
+            return
+        if plan.facts.classes is not None:
             raise InputError(
                 "rows", "have no list of classes", fix="list the classes that the plan declares"
             )
+        _check_columns(plan, self._unlisted.feature_names)
 
     def origin(self, plan: Plan) -> Origin:
         return origin_of(plan, self._sites, self._source)
@@ -118,16 +121,32 @@ def check_sites(plan: Plan, sites: Sequence[LabeledRows]) -> None:
             )
         if rows.table != plan.facts.table:
             raise InputError("schema", "must be the same at every site", fix="code all rows by one")
-        if rows.width != plan.facts.width:
-            raise InputError(
-                "rows",
-                f"must have the plan's {plan.facts.width} columns",
-                value=rows.width,
-                fix="plan for these rows, or choose columns",
-            )
+        _check_columns(plan, rows.feature_names)
     for query in plan.queries():
         for rows in sites:
             check_site(query, rows.labels, sound=plan.countable)
+
+
+def _check_columns(plan: Plan, names: Sequence[str]) -> None:
+    """Columns are added up by their places, so they must be the plan's, in its order."""
+    planned = plan.facts.coded_names
+    if len(names) != len(planned):
+        raise InputError(
+            "rows",
+            f"must have the plan's {len(planned)} columns",
+            value=len(names),
+            fix="plan for these rows, or choose columns",
+        )
+    if planned == unnamed_columns(len(planned)):
+        return
+    for place, (name, wanted) in enumerate(zip(names, planned, strict=True), 1):
+        if name != wanted:
+            raise InputError(
+                "rows",
+                f"must have the plan's columns in its order: column {place} is {wanted!r}",
+                value=name,
+                fix="choose them by name, as `rows.columns(plan.facts.features)` does",
+            )
 
 
 def sum_shares(

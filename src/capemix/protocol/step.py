@@ -138,12 +138,17 @@ class ReleaseStep:
         # A bound below 0 is within any, and whatever is clipped to it is as long as it likes.
         if not asked.l2_norm_bound > 0.0 or not getattr(asked, "clip", 1.0) > 0.0:
             return "the sum's bound must be above 0"
+        opens = self.name in {line.name for line in plan.opening}
         frame = getattr(asked, "frame", None)
         if not isinstance(frame, Projection):
-            opens = self.name in {line.name for line in plan.opening}
             how = None if opens else getattr(asked, "normalise", None)
         else:
             how = frame.normalise
+            # What is made of all records is kept between sums: a method counts on no more.
+            if frame.upright not in (None, plan.known.image_shape):
+                return "the sum sets images of another shape upright than the release"
+            if opens and not frame.is_plain:
+                return "a sum that measures a fact looks at records as they are"
             if frame.directions > frame.seen:
                 return "the sum looks in more directions than there are columns"
             if frame.classes != len(plan.known.listed):

@@ -103,6 +103,12 @@ class Projection:
         return (how.low - how.shift) / how.scale, (how.high - how.shift) / how.scale
 
     @property
+    def is_plain(self) -> bool:
+        """Whether normalised records are seen as they are."""
+        parts = (self.centre, self.basis, self.points, self.scale, self.upright, self.without)
+        return all(part is None for part in parts)
+
+    @property
     def directions(self) -> int:
         return self.seen if self.basis is None else self.basis.shape[1]
 

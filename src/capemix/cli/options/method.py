@@ -17,7 +17,8 @@ class MethodName:
         typer.Option(
             metavar="NAME",
             help="How rows are made; `capemix methods` lists them [default: class-gaussian for"
-            " tables, image-clusters for images, mixing for other rows of many columns].",
+            " tables and small images, image-clusters for larger images, mixing for other rows of"
+            " many columns].",
             show_default=False,
         ),
     ] = None

@@ -155,8 +155,9 @@ class ClassGaussian(Method):
     def rows_made(self, plan: Plan) -> int:
         return sum(plan.known.class_sizes or ()) if self.samples is None else self.samples
 
-    def kept_bytes(self, plan: Plan) -> int:  # noqa: ARG002
-        return MOST_KEPT  # rows, turned
+    def kept_bytes(self, plan: Plan) -> int:
+        images = plan.known.image_shape is not None  # which a proposal may ask to be set upright
+        return (1 + images) * MOST_KEPT  # rows, turned
 
     def steps(self, plan: Plan) -> tuple[Step, ...]:
         coded = () if plan.facts.table is None else (_CODED,)
@@ -179,7 +180,7 @@ def check_samples(samples: int | None, plan: Plan) -> None:
         raise InputError(
             "samples", "must be a whole number above 0", value=samples, fix="give 1000, say"
         )
-    if samples < len(plan.known.classes or ()):
+    if samples < len(plan.facts.classes or ()):  # classes that are found may be left without rows
         raise InputError(
             "samples", "must be at least one row for each class", value=samples, fix="raise it"
         )

@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 from capemix.errors import member
-from capemix.facts import Facts
+from capemix.facts import Facts, unnamed_columns
 from capemix.federation import Form, MaskKind, Scheme, SiteNoise
 from capemix.methods.mixing import MIXTURES, Accountant, Mixing, Pool
 from capemix.plan import Plan, make_plan
@@ -94,7 +94,7 @@ def plan_mixtures(
         redraw=redraw,
     )
     facts = Facts(
-        features=tuple(f"column {place}" for place in range(1, width + 1)),
+        features=unnamed_columns(width),
         label="label",
         classes=tuple(range(len(class_sizes or ()))) if classes is None else classes,
         class_sizes=class_sizes,
