@@ -12,6 +12,7 @@ import pytest
 from dp_accounting import GaussianDpEvent, NeighboringRelation, SelfComposedDpEvent
 from dp_accounting.rdp import RdpAccountant
 
+from capemix.accounting.cost import together
 from capemix.accounting.sampled import ORDERS
 from capemix.data import LabeledRows
 from capemix.engines.local import LocalEngine
@@ -99,6 +100,22 @@ def test_sums_in_which_a_record_takes_part_once_cost_what_gaussians_compose_to(
     # With less noise the guarantee says so.
     louder = replace(plan, multiplier=(plan.multiplier or 0.0) / 1.1)
     assert (louder.guarantee().epsilon or math.inf) > 2.0
+
+
+@pytest.mark.parametrize("relation", list(Relation))
+def test_the_square_of_a_cost_is_that_of_the_gaussian_that_it_is(relation: Relation) -> None:
+    """Whose Renyi divergence of order a is a/2 of it; drawn records have none."""
+    known, method = ONCE["class Gaussians, sizes declared"]
+    plan = make_plan(known, method, relation=relation).calibrate(2.0)
+    (cost,) = plan.costs()
+    assert cost.squared is not None
+    for order, value in cost.curve.items():
+        assert value == pytest.approx(order / 2 * cost.squared, rel=1e-9)
+    one_by_one = plan.costs_from(plan.names[0], relation)
+    assert together(one_by_one).squared == pytest.approx(cost.squared, rel=1e-9)
+    drawn = make_plan(*DRAWN["all declared"], relation=relation).calibrate(2.0)
+    assert [cost.squared for cost in drawn.costs()] == [None]
+    assert together([cost, *drawn.costs()]).squared is None
 
 
 @pytest.mark.parametrize("name", DRAWN)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -17,7 +17,7 @@ from capemix.accounting.mint import (
 )
 from capemix.accounting.sampled import ORDERS, rdp_curve
 from capemix.errors import InputError
-from capemix.queries import Relation
+from capemix.queries import Participation, Relation, Selection
 
 PROVED: Final = "proved"
 CLAIMED: Final = "claimed in real arithmetic"
@@ -32,6 +32,10 @@ class Cost:
     probability, whatever the rows, that the graph does not hold or that a list found by a threshold
     has a record's own value; ``distance`` bounds the total
     variation between the samplers' law and the exact one.
+
+    ``squared``: where every record takes part in every sum, they cost what one Gaussian does, and
+    this is 1/m² for it: how far a record moves it, over its noise, squared. Such costs add up, also
+    of sums chosen on the way, below a total fixed beforehand. None where records are drawn.
     """
 
     relation: Relation
@@ -41,6 +45,7 @@ class Cost:
     failure: float = 0.0
     distance: float = 0.0
     basis: str = PROVED
+    squared: float | None = None
 
 
 def sum_cost(noised: NoisedSum, delta: float, relation: Relation) -> Cost:
@@ -66,6 +71,7 @@ def sum_cost(noised: NoisedSum, delta: float, relation: Relation) -> Cost:
         failure=noised.failure,
         distance=0.0 if real else noised.numbers_drawn * noised.summands * SAMPLER_ERROR,
         basis=CLAIMED if real else PROVED,
+        squared=squared_shift(noised.query.participation, multiplier, relation),
     )
 
 
@@ -79,6 +85,7 @@ def together(costs: Sequence[Cost]) -> Cost:
         failure=sum(cost.failure for cost in costs),
         distance=sum(cost.distance for cost in costs),
         basis=PROVED if all(cost.basis == PROVED for cost in costs) else CLAIMED,
+        squared=_of_all(sum, costs),
     )
 
 
@@ -92,7 +99,26 @@ def dearest(costs: Sequence[Cost]) -> Cost:
         failure=max(cost.failure for cost in costs),
         distance=max(cost.distance for cost in costs),
         basis=PROVED if all(cost.basis == PROVED for cost in costs) else CLAIMED,
+        squared=_of_all(max, costs),
     )
+
+
+def _of_all(fold: Callable[[list[float]], float], costs: Sequence[Cost]) -> float | None:
+    squares = [cost.squared for cost in costs if cost.squared is not None]
+    return fold(squares) if len(squares) == len(costs) else None
+
+
+def squared_shift(
+    participation: Sequence[Participation], multiplier: float, relation: Relation
+) -> float | None:
+    """How far one record moves a sum, over the noise, squared; None where records are drawn. A
+    replaced record moves it by two norm bounds at most: from one end to the other of its group's,
+    or by one in each of two groups."""
+    groups = [group for group in participation if group.draws]
+    if not all(group.always and group.selection is Selection.POISSON for group in groups):
+        return None
+    ends = 4.0 if relation is Relation.REPLACE_ONE else 1.0
+    return ends * max((group.draws for group in groups), default=0) / multiplier**2
 
 
 def record_cost(noised: NoisedRecord, delta: float, relation: Relation, answers: int) -> Cost:

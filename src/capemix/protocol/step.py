@@ -199,7 +199,7 @@ class ReleaseStep:
 
 def _nothing(relation: Relation) -> Cost:
     """Of a sum that was paid for with an earlier one."""
-    return Cost(relation, epsilon=0.0, delta=0.0, curve=dict.fromkeys(ORDERS, 0.0))
+    return Cost(relation, epsilon=0.0, delta=0.0, curve=dict.fromkeys(ORDERS, 0.0), squared=0.0)
 
 
 def _agreed(plan: Plan) -> Plan:
