@@ -209,7 +209,7 @@ def test_plans_keep_tiny_deltas(truths: dict[Relation, LowerLaw]) -> None:
     plan = plan_mixtures(
         width=784, class_sizes=(6000,) * 10, samples=2000, mixture=64, law="rounded", delta=delta
     )
-    promised = with_noise(plan, NOISE / 64).guarantee(reference=False).epsilon
+    promised = with_noise(plan, NOISE / 64).guarantee().epsilon
     assert promised is not None
     assert truths[ADD_REMOVE].delta(promised) <= delta
     found = plan.calibrate(6.0)

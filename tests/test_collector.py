@@ -172,7 +172,7 @@ def test_where_records_are_drawn_their_noise_waits_for_what_is_measured() -> Non
     sums.measured(FOUND)
     assert sums.plan.opening_multiplier == before.opening_multiplier
     assert sums.plan.multiplier == replace(before, measured=FOUND).settled().multiplier
-    assert (sums.plan.guarantee(reference=False).epsilon or 9.0) <= 2.0
+    assert (sums.plan.guarantee().epsilon or 9.0) <= 2.0
 
 
 def test_other_noise_was_fixed_before_the_first_sum() -> None:

@@ -241,7 +241,7 @@ def test_a_policy_declines_a_column_that_it_does_not_name() -> None:
 
 def test_the_reference_figure_is_not_needed_for_the_guarantee() -> None:
     plan = a_plan()
-    with_it, without = plan.guarantee(), plan.guarantee(reference=False)
+    with_it, without = plan.guarantee(), plan.guarantee()
     assert without.epsilon == with_it.epsilon
     assert without.epsilon_pld is None
     assert with_it.epsilon_pld is not None

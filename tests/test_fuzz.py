@@ -236,7 +236,7 @@ def test_bent_facts_that_were_measured(found: dict[str, Any]) -> None:
     if step is not None:
         taken_or_refused(step.follows, OPEN_STEP)
         if ANY_METHOD.declines(step, Account(ANY_METHOD.limit)) is None:
-            guarantee = step.plan.guarantee(reference=False)
+            guarantee = step.plan.guarantee()
             assert guarantee.epsilon is not None
             assert guarantee.epsilon <= (step.plan.epsilon or 0.0) * (1 + 1e-9)
 

@@ -135,7 +135,7 @@ def test_no_aes_key_serves_twice_in_a_whole_run(
     masks: str, watched: dict[bytes, list[int]]
 ) -> None:
     plan = several_blocks(masks)
-    run(plan, InProcessEngine(sites_rows(plan)), reference=False)
+    run(plan, InProcessEngine(sites_rows(plan)))
     blocks, sites = 4, plan.federation.sites
     made = check_streams(watched)
     assert len(watched) == blocks * (sites + sites * (sites - 1) // 2)
@@ -147,7 +147,7 @@ def test_no_aes_key_serves_twice_in_a_whole_run(
     # And another run has other keys throughout.
     Watched.made.clear()
     watched.clear()
-    run(plan, InProcessEngine(sites_rows(plan)), reference=False)
+    run(plan, InProcessEngine(sites_rows(plan)))
     assert not first & set(check_streams(watched))
     again = set(WatchedBox.sealed[sites * (sites - 1) :])
     assert len(again) == sites * (sites - 1)

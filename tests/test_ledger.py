@@ -705,7 +705,7 @@ def test_the_sums_that_are_charged_are_the_ones_that_are_drawn(name: str, ledger
     the first and the drawn sum before it."""
     plan = make_plan(Facts.of(some_rows()), PROGRAMS[name]).calibrate(2.0)
     engine = Watched(LocalEngine(some_rows()), ledger)
-    release = run(plan, engine, ledger.lineage("people"), reference=False)
+    release = run(plan, engine, ledger.lineage("people"))
     made = release.plan
     assert isinstance(made, Plan)
     assert [sum_ for sum_, _ in engine.drawn] == list(made.names)

@@ -267,7 +267,7 @@ def test_the_list_is_made_with_the_chance_of_failure_that_delta_pays_for() -> No
 
 
 def synthesize_with(plan: Plan, engine: LocalEngine) -> Plan:
-    made = run(plan, engine, reference=False).plan
+    made = run(plan, engine).plan
     assert isinstance(made, Plan)
     return made
 

@@ -422,7 +422,7 @@ def carried_out(program: Program, engine: str, odd: Odd | None, first: Seen | No
     if engine != "one curator":
         given = [rows, *[plain_rows_of(program)] * 2]
     with watched(first) as seen:
-        release = run(planned(program, engine), ENGINES[engine](given), reference=False)
+        release = run(planned(program, engine), ENGINES[engine](given))
         asked = [name for name in release.plan.names if name != CLASS_LIST]  # type: ignore[attr-defined]
         assert len(seen.prepared) == len(asked) * (1 if engine == "one curator" else SITES)
         soft = release.soft_labels
@@ -624,7 +624,7 @@ def federated(
             folder / "others", policy, [plain_rows_of(program)] * SITES, seed=7, members=members
         )
         relay = Relay(engine, place)
-        release = run(plan, engine, reference=False)
+        release = run(plan, engine)
         assert engine.included == tuple(range(SITES)), engine.lost
         seen.said += [release.features.tobytes(), documents.as_json(release.plan)]
     seen.said += relay.said

@@ -121,9 +121,9 @@ def by_library(name: str, folder: Path) -> str:
     if name == "mixing, by messages":
         sized = replace(plan.facts, class_sizes=(140,) * 10)
         plan = replace(plan, facts=sized).calibrate(10.0)
-        made = run(plan, InProcessEngine(parts, SeededSource(7)), reference=False)
+        made = run(plan, InProcessEngine(parts, SeededSource(7)))
     else:
-        made = run(plan, LocalEngine(parts, SeededSource(7)), reference=False)
+        made = run(plan, LocalEngine(parts, SeededSource(7)))
     return digest(made.save(folder))
 
 

@@ -87,7 +87,7 @@ def test_a_plan_comes_back_from_its_text(name: str) -> None:
     assert back == plan
     assert (back.names, back.outline) == (plan.names, plan.outline)
     if plan.multiplier is not None:
-        assert back.guarantee(reference=False) == plan.guarantee(reference=False)
+        assert back.guarantee() == plan.guarantee()
 
 
 def test_every_method_is_tried_here() -> None:
@@ -129,7 +129,7 @@ def test_whatever_stands_in_a_plan_it_is_refused_or_a_plan_that_can_be_accounted
                 plan = read(found)
                 if plan.multiplier is None or (plan.opening and plan.opening_multiplier is None):
                     continue
-                guarantee = plan.guarantee(reference=False)
+                guarantee = plan.guarantee()
                 for query in plan.queries():
                     assert query.l2_norm_bound > 0
                     assert query.noise_multiplier >= 0

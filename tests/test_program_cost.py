@@ -125,7 +125,7 @@ def test_where_records_are_drawn_what_opens_the_program_is_added(name: str, who:
     if known.classes is None and who != "central":
         pytest.skip("sites find no list")
     plan = make_plan(known, method, **WHO[who]).calibrate(2.0)
-    whole = plan.guarantee(reference=False)
+    whole = plan.guarantee()
     costs = plan.costs()
     assert whole.epsilon is not None
     assert 2.0 * (1 - 1e-3) < whole.epsilon <= 2.0
@@ -146,7 +146,7 @@ def test_where_records_are_drawn_what_opens_the_program_is_added(name: str, who:
 def test_no_guarantee_is_above_what_was_asked(name: str, epsilon: float) -> None:
     known, method = (ONCE | DRAWN)[name]
     plan = make_plan(known, method).calibrate(epsilon)
-    guarantee = plan.guarantee(reference=False)
+    guarantee = plan.guarantee()
     assert guarantee.epsilon is not None
     assert guarantee.epsilon <= epsilon
     assert guarantee.delta <= plan.delta * (1 + 1e-12)
@@ -155,7 +155,7 @@ def test_no_guarantee_is_above_what_was_asked(name: str, epsilon: float) -> None
     assert (budget[-1].epsilon_composed or math.inf) <= epsilon * (1 + 1e-9)
     assert sum(line.share for line in budget) == pytest.approx(1.0)
     for choice in plan.method.choices(plan):
-        chosen = replace(plan, chosen=choice).guarantee(reference=False)
+        chosen = replace(plan, chosen=choice).guarantee()
         assert (chosen.epsilon or math.inf) <= epsilon
 
 
@@ -172,7 +172,7 @@ def test_no_guarantee_is_above_what_was_asked_whatever_is_measured(
         after = replace(plan, measured=known)
         after = after.settled() if plan.drawn else after
         assert after.opening_multiplier == plan.opening_multiplier
-        assert (after.guarantee(reference=False).epsilon or math.inf) <= 2.0
+        assert (after.guarantee().epsilon or math.inf) <= 2.0
         if not plan.drawn:
             assert after.multiplier == plan.multiplier
 

@@ -141,7 +141,7 @@ def test_every_engine_draws_the_same_rows() -> None:
     parts = partition(train, 3, "iid", seed=0)
     plan = a_plan(scheme="cape", sites=3, redraw=200).calibrate(4.0)
     local = synthesize(plan, parts, source=SeededSource(5))
-    protocol = run(plan, InProcessEngine(parts, SeededSource(5)), reference=False)
+    protocol = run(plan, InProcessEngine(parts, SeededSource(5)))
     assert np.array_equal(local.features, protocol.features)
 
 

@@ -287,7 +287,7 @@ def test_a_plan_delivers_the_epsilon_asked_for_or_refuses_it(law: str) -> None:
     with pytest.raises(EpsilonError) as said:
         plan.calibrate(1000.0)
     for epsilon in (0.5, 5.0, 0.99 * said.value.most):
-        found = plan.calibrate(epsilon).guarantee(reference=False).epsilon
+        found = plan.calibrate(epsilon).guarantee().epsilon
         assert found == pytest.approx(epsilon, rel=0.03)
         assert found <= epsilon
     with pytest.raises(EpsilonError):

@@ -86,6 +86,8 @@ class Agent:
         self._runs: dict[str, Site] = {}
         self._releases: dict[bytes, ReleaseStep] = {}
         """The last sum of each release that this site uploaded."""
+        self._paid: set[bytes] = set()
+        """Releases that were charged as a whole."""
         self._used: tuple[object, LabeledRows] | None = None
         self._lock = threading.Lock()
         state.budget.set_limit(state.policy.limit)
@@ -122,6 +124,7 @@ class Agent:
         agreed: list[ReleaseStep] = []
 
         def consent(step: ReleaseStep) -> str | None:
+            step = replace(step, paid=step.release in self._paid)
             reason = step.follows(self._releases.get(step.release))
             if reason is None:
                 reason = state.policy.declines(step, state.budget.account())
@@ -164,11 +167,15 @@ class Agent:
             raise ProtocolError(reason)
         costs = step.costs(state.policy.relation)
         what = f"upload, site {state.number}, {step.name}"
-        whole = None if step.opens else together(costs)
+        instead = step.cost_alone(state.policy.relation)
         try:
-            state.budget.charge(what, costs[0], run=run, preliminary=step.opens, whole=whole)
+            at_once = state.budget.charge(
+                what, costs[0], run=run, whole=together(costs), instead=instead
+            )
         except BudgetError:
             raise ProtocolError("the budget over all runs would be overspent") from None
+        if at_once:
+            self._paid.add(step.release)
         self._releases[step.release] = step
 
     def _draws(self, query: SumQuery) -> Source:

@@ -57,8 +57,7 @@ SEAL: Final = object()
 class Guarantee:
     """(epsilon, delta)-differential privacy for one record, against the strongest declared view.
 
-    ``epsilon`` is None when infinite. ``epsilon_pld`` is the hockey-stick figure of the continuous
-    Gaussian: a reference beside the guarantee unless ``arithmetic`` says that it is exact.
+    ``epsilon`` is None when infinite.
     """
 
     epsilon: float | None
@@ -70,7 +69,6 @@ class Guarantee:
     accountant: str
     arithmetic: str
     status: Status
-    epsilon_pld: float | None
     assumptions: tuple[str, ...]
     seal: InitVar[object] = None
 

@@ -47,7 +47,7 @@ class Plan:
     federation: Federation = CENTRAL
     relation: Relation = Relation.ADD_REMOVE
     delta: float = 1e-5
-    law: NoiseLaw = NoiseLaw.DISCRETE
+    law: NoiseLaw = NoiseLaw.ROUNDED
     epsilon: float | None = None
     multiplier: float | None = None
     opening_multiplier: float | None = None
@@ -93,13 +93,6 @@ class Plan:
 
     def _check_law(self) -> None:
         federation = self.federation
-        if self.law is NoiseLaw.ROUNDED and federation.sites > 1:
-            raise InputError(
-                "law",
-                "is for a single curator: rounded noises do not add up to one",
-                value=self.law,
-                fix="use discrete",
-            )
         gaussian = federation.masks is MaskKind.GAUSSIAN
         if federation.masked and gaussian != (self.law is NoiseLaw.GAUSSIAN):
             raise InputError(
@@ -237,22 +230,16 @@ class Plan:
         *,
         seeded: bool = False,
         one_process: bool = False,
-        reference: bool = True,
         read_from_rows: tuple[str, ...] = (),
     ) -> Guarantee:
         """What a release of this plan promises, whatever the method chooses on the way.
 
         ``seeded``: its noise comes from a test seed. ``one_process``: whoever ran it held all
-        sites' rows, so there was no server to hide them from. ``reference``: with the PLD figure of
-        a drawn sum beside it, which can take long. ``read_from_rows``: public facts that were
-        neither declared nor paid for.
+        sites' rows, so there was no server to hide them from. ``read_from_rows``: public facts that
+        were neither declared nor paid for.
         """
         return program_cost.guaranteed(
-            self,
-            seeded=seeded,
-            one_process=one_process,
-            reference=reference,
-            read_from_rows=read_from_rows,
+            self, seeded=seeded, one_process=one_process, read_from_rows=read_from_rows
         )
 
     @property
@@ -270,6 +257,11 @@ class Plan:
                 fix="use the sound accountant, or count nothing",
             )
         return ProgramCost(self).costs(relation or self.relation)
+
+    def cost_alone(self, relation: Relation) -> Cost | None:
+        """All of a release of this plan, by its own epsilon and delta, where its opening sums are
+        accounted by themselves; None in another relation than the plan's."""
+        return ProgramCost(self).cost_alone(relation)
 
     def costs_from(self, name: str, relation: Relation) -> list[Cost]:
         """Of one sum and of each that follows, as a site counts them."""
@@ -308,7 +300,7 @@ def make_plan(
     federation = make_federation(delta=delta, published=claimed, **who)
     if law is None:
         gaussian = federation.masked and federation.masks is MaskKind.GAUSSIAN
-        law = NoiseLaw.GAUSSIAN if gaussian else NoiseLaw.DISCRETE
+        law = NoiseLaw.GAUSSIAN if gaussian else NoiseLaw.ROUNDED
     noise = 0.0 if epsilon == math.inf else None
     plan = Plan(
         facts=facts,

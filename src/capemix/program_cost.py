@@ -1,33 +1,45 @@
 """What a plan's program of sums costs, and the noise that keeps it to what was asked.
 
-Where every record takes part once in each sum, the opening sums and the method's own compose as one
-Gaussian. Where a method draws records, its one drawn sum has a part of epsilon and delta of its
-own, and what the opening cost is added.
+Where every record takes part once in each sum, the opening sums and the method's own are one
+Gaussian with one total, of which each line has its share. Where a method draws records, the opening
+sums are one Gaussian with its share of such a total, and the drawn sum is planned after it below an
+envelope that is fixed beforehand (`accounting.envelope`).
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from capemix.accounting import mint
 from capemix.accounting.calibration import smallest_noise
 from capemix.accounting.compose import Times, as_one
-from capemix.accounting.cost import Cost, dearest, sum_cost
+from capemix.accounting.cost import Cost, alone_cost, dearest, squared_shift, sum_cost
+from capemix.accounting.envelope import Envelope, envelope
+from capemix.accounting.gaussian import gaussian_multiplier
 from capemix.errors import EpsilonError, InputError
 from capemix.facts import CLASS_LIST
 from capemix.federation import MaskKind
 from capemix.guarantee import Guarantee
 from capemix.methods import measured
 from capemix.queries import QueryShape, Relation
-from capemix.sums.query import ARITHMETIC, NoiseLaw
+from capemix.sums.query import ARITHMETIC
 
 if TYPE_CHECKING:
     from capemix.plan import Plan
+
+_OPENING_DELTA: Final = 0.1
+"""The opening sums' part of delta, where they are added to a drawn sum and not composed with it."""
+
+_GROWTH: Final = 1e-9
+"""The part of epsilon, or of 1 if that is less, that is kept for drawing noise in whole numbers; a
+thousandth of what delta keeps for the samplers pays for what it does to delta."""
+
+_FITS: Final = 1 + 1e-9
+"""How far rounding may put a drawn sum above the envelope that it was planned below."""
 
 
 @dataclass(frozen=True)
@@ -45,40 +57,27 @@ class BudgetLine:
 
 @dataclass(frozen=True, eq=False)
 class ProgramCost:
-    """The cost of one plan's sums, by its noise or by another that is tried."""
+    """The cost of one plan's sums, by the noise that the plan has."""
 
     plan: Plan
 
     @cached_property
     def part(self) -> float:
-        """The part of the budget that is set aside for the opening sums."""
-        return measured.budget_part(self.plan.opening)
-
-    @property
-    def opening_delta(self) -> float:
-        return self.plan.delta * self.part
-
-    @property
-    def own_delta(self) -> float:
-        """A method that draws records has its own part of delta; otherwise all sums are one. The
-        two parts are no more than the whole, rounding included."""
-        delta = self.plan.delta
-        if not self.plan.drawn:
-            return delta
-        own = delta * (1 - self.part)
-        while own + self.opening_delta > delta:
-            own = math.nextafter(own, 0.0)
-        return own
+        """The opening sums' share of the whole 1/m^2."""
+        return measured.budget_part(self.plan)
 
     @property
     def list_failure(self) -> float:
         """The part of delta that a list of classes found by a threshold takes."""
-        return measured.list_failure(self.plan.opening, self.opening_delta)
+        return measured.list_failure(self.plan.opening, self.plan.delta)
 
     @property
     def apart(self) -> bool:
-        """Whether the opening sums are accounted by themselves."""
+        """Whether the opening sums are one thing, and a drawn sum that is planned after them
+        another."""
         return self.plan.drawn and bool(self.plan.opening)
+
+    # -- sums as one ---------------------------------------------------------------------------
 
     def _noised(self, lines: Sequence[QueryShape], multiplier: float) -> Times:
         """Each of these lines, which have all of the noise of ``multiplier`` between them."""
@@ -89,14 +88,17 @@ class ProgramCost:
     ) -> mint.NoisedSum:
         return self.plan.query_of(line, among, multiplier).noised()
 
-    def opened(self, multiplier: float) -> mint.NoisedSum:
+    @cached_property
+    def opened(self) -> mint.NoisedSum:
         """The opening sums as one."""
-        parts = self._noised(self.plan.opening, multiplier)
+        plan = self.plan
+        parts = self._noised(plan.opening, known(plan.opening_multiplier))
         return as_one(parts, list_failure=self.list_failure)
 
-    def whole(self, multiplier: float) -> mint.NoisedSum:
-        """What is accounted as one: all sums, or if records are drawn the drawn one."""
-        plan = self.plan
+    @cached_property
+    def whole(self) -> mint.NoisedSum:
+        """All sums as one; or if records are drawn, the drawn one."""
+        plan, multiplier = self.plan, known(self.plan.multiplier)
         if plan.drawn:
             (line,) = plan.body
             return self._one(line, plan.body, multiplier)
@@ -107,43 +109,83 @@ class ProgramCost:
         return as_one(parts, list_failure=self.list_failure)
 
     def epsilon(self, noised: mint.NoisedSum, delta: float) -> float:
-        """What is proved of a sum against the strongest view."""
+        """What is proved of a sum by itself against the strongest view."""
         strongest = noised.view_multipliers[noised.strongest]
         return mint.sound_epsilon(noised, strongest, delta, self.plan.relation)
 
+    # -- a drawn sum after the opening ones ----------------------------------------------------
+
+    @property
+    def envelope(self) -> Envelope | None:
+        """What the drawn sum stays below, whatever was measured: fixed by the budget that was asked
+        for and by the opening sums. None without a budget, or where none is left."""
+        plan, opened = self.plan, self.opened
+        (line,) = plan.body
+        failure = opened.failure + plan.federation.graph_failure()
+        delta = mint.less_samplers(plan.delta - failure)
+        squared = squared_shift(opened, plan.relation)
+        if plan.epsilon is None or squared is None or delta <= 0.0:
+            return None
+        epsilon = plan.epsilon * (1.0 - _GROWTH)
+        if not line.poisson or squared >= gaussian_multiplier(epsilon, delta) ** -2:
+            return None
+        return envelope(epsilon, delta, squared, plan.relation)
+
+    def below(self, found: Envelope) -> float:
+        """How much the drawn sum is of the envelope, at most."""
+        plan, whole = self.plan, self.whole
+        multiplier = whole.view_multipliers[whole.strongest]
+        if multiplier < mint.LEAST_MULTIPLIER or plan.epsilon is None:
+            return math.inf
+        growth = self.opened.rounding_growth + whole.rounding_growth
+        if growth > _GROWTH * min(plan.epsilon, 1.0) or not mint.samplers_fit(
+            plan.epsilon, plan.delta, self.opened, whole
+        ):
+            return math.inf
+        return found.excess(whole.query.participation, multiplier, self.plan.relation)
+
+    def _added(self) -> float:
+        """What is proved of both by adding up."""
+        delta = self.plan.delta * _OPENING_DELTA
+        rest = math.nextafter(self.plan.delta - delta, 0.0)
+        return self.epsilon(self.opened, delta) + self.epsilon(self.whole, rest)
+
+    @cached_property
+    def proved(self) -> float:
+        """The epsilon that is proved of all sums, at the plan's delta."""
+        plan = self.plan
+        if not self.apart:
+            return self.epsilon(self.whole, plan.delta)
+        found = self.envelope
+        if found is not None and plan.epsilon is not None and self.below(found) <= _FITS:
+            return plan.epsilon
+        return self._added()
+
     # -- noise ---------------------------------------------------------------------------------
 
-    def least_opening(self, epsilon: float) -> float:
-        """The least multiplier of the opening sums, for their part of ``epsilon``."""
-        with _part_of(epsilon, self.part):
-            return smallest_noise(
-                lambda noise: self.epsilon(self.opened(noise), self.opening_delta),
-                epsilon * self.part,
-                start=8.0,
-            )
+    def least_whole(self, epsilon: float) -> float:
+        """The least multiplier of all sums as one."""
+        return smallest_noise(
+            lambda noise: ProgramCost(shared(self.plan, noise)).proved, epsilon, start=8.0
+        )
 
-    def least(self, epsilon: float) -> float:
-        """The least multiplier of the method's sums."""
+    def least_drawn(self, epsilon: float) -> float:
+        """The least multiplier of the method's one drawn sum."""
         plan = self.plan
-
-        def reached(noise: float) -> float:
-            return self.epsilon(self.whole(noise), self.own_delta)
-
-        if not plan.drawn:
-            return smallest_noise(reached, epsilon, start=8.0)
         federation = plan.federation
         root = math.sqrt(federation.sites)
         start = min(federation.view_factors().values())
         start *= root if federation.averaged else 1.0 / root
-        if plan.law is not NoiseLaw.ROUNDED:
-            return smallest_noise(reached, epsilon, start=start)
-        # PLD is slow, and never above Rényi accounting: start from the latter's answer.
-        renyi = ProgramCost(replace(plan, law=NoiseLaw.DISCRETE))
-        try:
-            start = renyi.least(epsilon)
-        except EpsilonError as error:
-            start = renyi.least(0.9 * error.most)
-        return smallest_noise(reached, epsilon, start=start, step=1.25, relative_tolerance=2e-4)
+
+        def with_noise(noise: float) -> ProgramCost:
+            return ProgramCost(replace(plan, multiplier=noise))
+
+        if not self.apart:
+            return smallest_noise(lambda noise: with_noise(noise).proved, epsilon, start=start)
+        found = with_noise(start).envelope
+        if found is None:
+            raise EpsilonError(epsilon, 0.0)
+        return smallest_noise(lambda noise: with_noise(noise).below(found), 1.0, start=start)
 
     # -- what is said of it --------------------------------------------------------------------
 
@@ -154,35 +196,29 @@ class ProgramCost:
         others = (choice for choice in plan.method.choices(plan) if choice != plan.chosen)
         return [self, *(ProgramCost(replace(plan, chosen=choice)) for choice in others)]
 
-    def worst(self, multiplier: float) -> mint.NoisedSum:
-        """What is accounted as one, after the choice that costs most."""
-        wholes = [each.whole(multiplier) for each in self.choices]
-        return max(wholes, key=lambda whole: self.epsilon(whole, self.own_delta))
+    @cached_property
+    def worst(self) -> ProgramCost:
+        """The program after the choice that costs most."""
+        return max(self.choices, key=lambda each: each.proved)
 
     def costs(self, relation: Relation) -> list[Cost]:
         """What the opening sums cost, if they are accounted by themselves, and the others; the
         latter no less than after any choice."""
-        plan = self.plan
-        multiplier = known(plan.multiplier)
-        wholes = [each.whole(multiplier) for each in self.choices]
-        own = dearest([sum_cost(whole, self.own_delta, relation) for whole in wholes])
+        delta = self.plan.delta
         if not self.apart:
-            return [own]
-        opened = self.opened(known(plan.opening_multiplier))
-        return [sum_cost(opened, self.opening_delta, relation), own]
+            return [dearest([sum_cost(each.whole, delta, relation) for each in self.choices])]
+        part = delta * _OPENING_DELTA
+        rest = math.nextafter(delta - part, 0.0)
+        own = dearest([sum_cost(each.whole, rest, relation) for each in self.choices])
+        return [sum_cost(self.opened, part, relation), own]
 
-    def opening_guarantee(self, *, seeded: bool) -> Guarantee:
-        """Of the opening sums by themselves."""
+    def cost_alone(self, relation: Relation) -> Cost | None:
+        """All sums together, by their own epsilon and delta, where the opening ones are accounted
+        by themselves; None in another relation than the plan's."""
         plan = self.plan
-        return mint.mint_sound(
-            self.opened(known(plan.opening_multiplier)),
-            unit=1.0,
-            delta=self.opening_delta,
-            relation=plan.relation,
-            adversary=plan.federation.adversary,
-            seeded=seeded,
-            reference=False,
-        )
+        if not self.apart or relation is not plan.relation or not math.isfinite(self.worst.proved):
+            return None
+        return alone_cost(self.worst.proved, plan.delta, relation)
 
     def budget(self) -> Iterator[BudgetLine]:
         """What each sum costs, in order."""
@@ -193,44 +229,47 @@ class ProgramCost:
                 yield BudgetLine(line.name, line.reads, line.l2_norm_bound, 1.0, claimed, claimed)
             return
         before: list[tuple[mint.NoisedSum, int]] = []
-        spent = 0.0
-        if plan.opening:
-            noise = known(plan.opening_multiplier)
-            delta = self.opening_delta if self.apart else self.own_delta
-            yield from self._lines(plan.opening, noise, delta, before, spent)
-            if self.apart:
-                spent, before = self.epsilon(self.opened(noise), delta), []
-        yield from self._lines(plan.body, known(plan.multiplier), self.own_delta, before, spent)
+        for lines, noise in (
+            (plan.opening, plan.opening_multiplier),
+            (plan.body, plan.multiplier),
+        ):
+            for line in lines:
+                yield self._line(line, lines, known(noise), before)
 
-    def _lines(
+    def _line(
         self,
-        lines: Sequence[QueryShape],
+        line: QueryShape,
+        among: Sequence[QueryShape],
         noise: float,
-        delta: float,
         before: list[tuple[mint.NoisedSum, int]],
-        spent: float,
-    ) -> Iterator[BudgetLine]:
-        """The opening's lines, or the method's. Those ``before`` compose with them, and ``spent``
-        is added."""
-        part = self.part if lines is self.plan.opening else 1.0 - self.part
-        for line in lines:
-            own = (self._one(line, lines, noise), line.repeats)
-            before.append(own)
-            alone = self.epsilon(own[0] if line.drawn else self._as_one([own]), delta)
-            total = spent + self.epsilon(own[0] if line.drawn else self._as_one(before), delta)
-            yield BudgetLine(
-                line.name if line.repeats == 1 else f"{line.name}, {line.repeats} times",
-                line.reads,
-                line.l2_norm_bound,
-                part * line.share / sum(each.share for each in lines),
-                alone if math.isfinite(alone) else None,
-                total if math.isfinite(total) else None,
-            )
+    ) -> BudgetLine:
+        """One line of these; those ``before`` compose with it."""
+        own, delta = (self._one(line, among, noise), line.repeats), self.plan.delta
+        before.append(own)
+        alone = self.epsilon(own[0] if line.drawn else self._as_one([own]), delta)
+        total = self.proved if line.drawn else self.epsilon(self._as_one(before), delta)
+        part = self.part if among is self.plan.opening else 1.0 - self.part
+        return BudgetLine(
+            line.name if line.repeats == 1 else f"{line.name}, {line.repeats} times",
+            line.reads,
+            line.l2_norm_bound,
+            part * line.share / sum(each.share for each in among),
+            alone if math.isfinite(alone) else None,
+            total if math.isfinite(total) else None,
+        )
 
     def _as_one(self, parts: Times) -> mint.NoisedSum:
         """Some of the sums as one, with what a list of classes takes of delta if it is of them."""
         has_list = any(part.query.name == CLASS_LIST for part, _ in parts)
         return as_one(parts, list_failure=self.list_failure if has_list else 0.0)
+
+
+def shared(plan: Plan, multiplier: float) -> Plan:
+    """The plan with noise that makes all its sums as one Gaussian of this multiplier: the opening
+    sums have their share of 1/m^2, and the method's own the rest."""
+    part = ProgramCost(plan).part
+    opening = multiplier / math.sqrt(part) if plan.opening else None
+    return replace(plan, opening_multiplier=opening, multiplier=multiplier / math.sqrt(1.0 - part))
 
 
 def calibrated(plan: Plan, epsilon: float) -> Plan:
@@ -246,20 +285,21 @@ def calibrated(plan: Plan, epsilon: float) -> Plan:
     if claim is not None:  # that of a multiplier of 1
         noise = smallest_noise(lambda tau: claim.theorem.epsilon(tau, plan.delta), epsilon)
         return replace(plan, multiplier=noise / claim.theorem_noise)
-    most = math.inf
-    if plan.opening:
-        try:
-            opening = ProgramCost(plan).least_opening(epsilon)
-        except EpsilonError as error:  # what the method can deliver may be less
-            most, opening = error.most, ProgramCost(plan).least_opening(0.9 * error.most)
-        plan = replace(plan, opening_multiplier=opening)
-    try:
-        found = settled(plan)
-    except EpsilonError as error:
-        raise EpsilonError(epsilon, min(most, error.most)) from None
-    if most < math.inf:
-        raise EpsilonError(epsilon, most)
-    return found
+    if plan.drawn:
+        return settled(replace(plan, opening_multiplier=_opening_noise(plan, epsilon)))
+    return _for_all_choices(plan, lambda each: each.least_whole(epsilon), shared)
+
+
+def _opening_noise(plan: Plan, epsilon: float) -> float | None:
+    """That of the opening sums before a drawn one: their share of the one Gaussian's 1/m^2 that the
+    whole budget buys."""
+    if not plan.opening:
+        return None
+    unit = ProgramCost(replace(plan, opening_multiplier=1.0))
+    moved = squared_shift(unit.opened, plan.relation)
+    if moved is None:
+        raise ValueError("the opening sums draw no records")
+    return math.sqrt(moved / unit.part) * gaussian_multiplier(epsilon, plan.delta)
 
 
 def settled(plan: Plan) -> Plan:
@@ -267,31 +307,38 @@ def settled(plan: Plan) -> Plan:
     asked = plan.epsilon
     if asked is None:
         raise ValueError("no budget was given")
-    left = asked * (1 - ProgramCost(plan).part) if plan.drawn else asked
     plan = replace(plan, multiplier=None)
     plan = replace(plan, method=plan.method.settled(plan))
+    return _for_all_choices(
+        plan,
+        lambda each: each.least_drawn(asked),
+        lambda found, noise: replace(found, multiplier=noise),
+    )
+
+
+def _for_all_choices(
+    plan: Plan,
+    least: Callable[[ProgramCost], float],
+    with_noise: Callable[[Plan, float], Plan],
+) -> Plan:
+    """The plan with the least noise that will do whatever the method chooses."""
     noises, most = [], []
     for choice in plan.method.choices(plan):
         try:
-            noises.append(ProgramCost(replace(plan, chosen=choice)).least(left))
+            noises.append(least(ProgramCost(replace(plan, chosen=choice))))
         except EpsilonError as error:
-            most.append(error.most * asked / left)
+            most.append(error)
     if most:
-        raise EpsilonError(asked, min(most))
-    return replace(plan, multiplier=max(noises))
+        raise min(most, key=lambda error: error.most)
+    return with_noise(plan, max(noises))
 
 
 def guaranteed(
-    plan: Plan,
-    *,
-    seeded: bool,
-    one_process: bool,
-    reference: bool,
-    read_from_rows: tuple[str, ...],
+    plan: Plan, *, seeded: bool, one_process: bool, read_from_rows: tuple[str, ...]
 ) -> Guarantee:
     """See `Plan.guarantee`."""
-    adversary, multiplier = plan.federation.adversary, known(plan.multiplier)
-    claim, cost = plan.method.claim(plan), ProgramCost(plan)
+    known(plan.multiplier)
+    adversary, claim = plan.federation.adversary, plan.method.claim(plan)
     if claim is not None:
         return mint.mint_paper(
             claim,
@@ -300,18 +347,17 @@ def guaranteed(
             arithmetic=ARITHMETIC[plan.law],
             seeded=seeded,
         )
-    worst = cost.worst(multiplier)
+    worst = ProgramCost(plan).worst
     return mint.mint_sound(
-        worst,
-        unit=worst.query.l2_norm_bound / worst.query.divisor,
-        delta=cost.own_delta,
+        worst.whole,
+        unit=worst.whole.query.l2_norm_bound / worst.whole.query.divisor,
+        delta=plan.delta,
         relation=plan.relation,
         adversary=adversary,
         seeded=seeded,
         assumptions=_assumptions(plan, one_process=one_process),
         read_from_rows=tuple(dict.fromkeys((*read_from_rows, *plan.facts.read_from_rows))),
-        earlier=cost.opening_guarantee(seeded=seeded) if cost.apart else None,
-        reference=reference and plan.drawn,
+        proved=worst.proved if worst.apart else None,
     )
 
 
@@ -335,15 +381,6 @@ def known(multiplier: float | None) -> float:
             "the plan", "has no noise yet", fix="call plan.calibrate(epsilon=...) first"
         )
     return multiplier
-
-
-@contextmanager
-def _part_of(epsilon: float, part: float) -> Iterator[None]:
-    """What cannot be delivered of a part of the budget, said of the whole that was asked for."""
-    try:
-        yield
-    except EpsilonError as error:
-        raise EpsilonError(epsilon, error.most / part) from None
 
 
 def _foreign(plan: Plan) -> tuple[str, ...]:

@@ -7,6 +7,7 @@ known only to the method that asks for them.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
@@ -54,6 +55,12 @@ ALL_ONCE: Final = Participation(1, 1, 1)
 """Every record takes part, once."""
 
 
+COUNTED: Final = math.sqrt(2.0)
+"""The `QueryShape.replacement_factor` of counts, of histograms and of products v v^T: no two
+records add vectors of which the inner product is below 0, so a change is no longer than a removal
+and an addition at a right angle."""
+
+
 @dataclass(frozen=True)
 class QueryShape:
     """A sum that a method may ask for: one line of its outline.
@@ -64,7 +71,9 @@ class QueryShape:
     says in words what is added, and ``statistic`` which kind of statistic does it. ``share`` is
     this line's part of the budget, in parts of all the outline's shares; a line that is asked for
     several times has an even part of it each time. ``replacement_factor`` is the largest change
-    when a record is replaced, over the norm bound. The noisy sums are handed on over ``divisor``.
+    when a record is replaced, over the norm bound: 2 from one end to the other, and `COUNTED` where
+    no two records add vectors that point away from each other. It is no less, since a record may
+    leave one group for another. The noisy sums are handed on over ``divisor``.
     """
 
     name: str
@@ -99,6 +108,16 @@ class QueryShape:
         """Whether records are drawn, rather than each of them added once. What is said of the draws
         decides, not how many records there turn out to be."""
         return bool(self.draws)
+
+    @property
+    def poisson(self) -> bool:
+        """Whether no group is drawn in a fixed size."""
+        return all(group.selection is Selection.POISSON for group in self.participation)
+
+    @property
+    def always(self) -> bool:
+        """Whether nothing is left to chance: every record takes part in every row of its group."""
+        return self.poisson and all(group.always for group in self.participation)
 
     @property
     def names(self) -> tuple[str, ...]:

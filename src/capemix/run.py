@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 import numpy as np
 
+from capemix.accounting.cost import together
 from capemix.collector import Collector, Engine
 from capemix.errors import InputError
 from capemix.kernels.memory import require_memory
@@ -22,13 +23,12 @@ def run(
     ledger: Lineage | None = None,
     *,
     progress: Callable[[int], None] | None = None,
-    reference: bool = True,
 ) -> Release:
     """The release of a calibrated plan, by any engine.
 
     ``ledger`` is the lineage that pays: it is charged for the opening sums before the first of them
     is drawn, and for the method's own before the first of those. None counts nothing. ``progress``
-    is called with 1 for each sum that is in. ``reference`` asks for the guarantee's PLD figure.
+    is called with 1 for each sum that is in.
     """
     check_room(plan)
     engine.check(plan)
@@ -36,7 +36,7 @@ def run(
     if ledger is not None:
         read = (*origin.read_from_rows, *plan.facts.read_from_rows)
         check_countable(ledger, read, seeded=origin.seeded)
-        ledger.check(*plan.costs(ledger.relation))
+        ledger.check(*plan.costs(ledger.relation), instead=plan.cost_alone(ledger.relation))
     sums = Collector(plan, engine, progress=progress, before=_charging(ledger, plan))
     made = rows_from(sums)
     plan, facts = sums.plan, sums.plan.known
@@ -50,7 +50,6 @@ def run(
             seeded=origin.seeded,
             one_process=origin.one_process,
             read_from_rows=origin.read_from_rows,
-            reference=reference,
         ),
         soft_labels=made.soft_labels,
         mixed_labels=made.mixed_labels,
@@ -67,22 +66,23 @@ def rows_from(sums: Collector) -> SyntheticRows:
 
 
 def _charging(ledger: Lineage | None, asked: Plan) -> Callable[[Plan], None] | None:
-    """What charges the ledger: once for the opening sums, if they are paid for by themselves, and
-    once for the rest."""
+    """What charges the ledger: once for the opening sums, if they are accounted by themselves, and
+    once for the rest, unless all of it was paid at once."""
     if ledger is None:
         return None
     charged: list[str] = []
 
     def charge(plan: Plan) -> None:
         costs = plan.costs(ledger.relation)
-        apart = len(costs) > 1
-        if not charged and apart:
-            charged.append("opening")
-            what = ", ".join(line.name for line in asked.opening)
-            ledger.charge(what, costs[0], preliminary=True)
+        if len(costs) > 1 and not charged:
+            what, instead = ", ".join(line.name for line in asked.opening), asked.cost_alone
+            at_once = ledger.charge(
+                what, costs[0], whole=together(costs), instead=instead(ledger.relation)
+            )
+            charged.append("release" if at_once else "opening")
         elif "release" not in charged:
-            charged.append("release")
             ledger.charge("release", costs[-1])
+            charged.append("release")
 
     return charge
 

@@ -94,7 +94,7 @@ def _in_process(plan: Plan, parts: list[LabeledRows]) -> dict[str, Any]:
 
     started = time.monotonic()
     engine = InProcessEngine(parts)
-    run(plan, engine, reference=False)
+    run(plan, engine)
     stages = engine.stages
     return {
         "seconds": {stage.name: round(stage.seconds, 3) for stage in stages},

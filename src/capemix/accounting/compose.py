@@ -26,6 +26,8 @@ def as_one(parts: Times, *, list_failure: float = 0.0) -> NoisedSum:
     first = parts[0][0]
     sigmas = [part.site_sigma for part, _ in parts if part.site_sigma is not None]
     numbers = sum(times * part.query.rows * part.query.width for part, times in parts)
+    view = first.strongest
+    whole = _multiplier([(part.view_multipliers[view], times) for part, times in parts])
     shape = replace(
         first.query,
         name="all sums",
@@ -42,10 +44,21 @@ def as_one(parts: Times, *, list_failure: float = 0.0) -> NoisedSum:
             for view in first.view_multipliers
         },
         site_sigma=min(sigmas) if sigmas else None,
-        replacement_factor=max(part.replacement_factor for part, _ in parts),
+        replacement_factor=_replacement_factor(parts, whole),
         graph_failure=sum(times * part.graph_failure for part, times in parts),
         list_failure=list_failure,
     )
+
+
+def _replacement_factor(parts: Times, whole: float) -> float:
+    """How far a replaced record moves them as one: f with f^2/m^2 = sum_i f_i^2 / m_i^2."""
+    if whole == 0.0:
+        return max(part.replacement_factor for part, _ in parts)
+    squares = (
+        times * (part.replacement_factor / part.view_multipliers[part.strongest]) ** 2
+        for part, times in parts
+    )
+    return whole * math.sqrt(sum(squares))
 
 
 def _multiplier(each: Sequence[tuple[float, int]]) -> float:

@@ -17,7 +17,7 @@ from capemix.accounting.mint import (
 )
 from capemix.accounting.sampled import ORDERS, rdp_curve
 from capemix.errors import InputError
-from capemix.queries import Participation, Relation, Selection
+from capemix.queries import Relation
 
 PROVED: Final = "proved"
 CLAIMED: Final = "claimed in real arithmetic"
@@ -46,6 +46,7 @@ class Cost:
     distance: float = 0.0
     basis: str = PROVED
     squared: float | None = None
+    growth: float = 0.0
 
 
 def sum_cost(noised: NoisedSum, delta: float, relation: Relation) -> Cost:
@@ -64,15 +65,18 @@ def sum_cost(noised: NoisedSum, delta: float, relation: Relation) -> Cost:
         relation=relation,
         epsilon=epsilon,
         delta=delta,
-        curve=_by_order(
-            float(value) + noised.lattice_extra * (order - 0.5) / (order - 1)
-            for order, value in zip(ORDERS, curve, strict=True)
-        ),
+        curve=_by_order(map(float, curve)),
         failure=noised.failure,
         distance=0.0 if real else noised.numbers_drawn * noised.summands * SAMPLER_ERROR,
         basis=CLAIMED if real else PROVED,
-        squared=squared_shift(noised.query.participation, multiplier, relation),
+        squared=squared_shift(noised, relation),
+        growth=noised.rounding_growth,
     )
+
+
+def alone_cost(epsilon: float, delta: float, relation: Relation) -> Cost:
+    """Of what is known by its epsilon and delta only."""
+    return Cost(relation, epsilon, delta, curve=_by_order(math.inf for _ in ORDERS))
 
 
 def together(costs: Sequence[Cost]) -> Cost:
@@ -86,6 +90,7 @@ def together(costs: Sequence[Cost]) -> Cost:
         distance=sum(cost.distance for cost in costs),
         basis=PROVED if all(cost.basis == PROVED for cost in costs) else CLAIMED,
         squared=_of_all(sum, costs),
+        growth=sum(cost.growth for cost in costs),
     )
 
 
@@ -100,6 +105,7 @@ def dearest(costs: Sequence[Cost]) -> Cost:
         distance=max(cost.distance for cost in costs),
         basis=PROVED if all(cost.basis == PROVED for cost in costs) else CLAIMED,
         squared=_of_all(max, costs),
+        growth=max(cost.growth for cost in costs),
     )
 
 
@@ -108,17 +114,13 @@ def _of_all(fold: Callable[[list[float]], float], costs: Sequence[Cost]) -> floa
     return fold(squares) if len(squares) == len(costs) else None
 
 
-def squared_shift(
-    participation: Sequence[Participation], multiplier: float, relation: Relation
-) -> float | None:
-    """How far one record moves a sum, over the noise, squared; None where records are drawn. A
-    replaced record moves it by two norm bounds at most: from one end to the other of its group's,
-    or by one in each of two groups."""
-    groups = [group for group in participation if group.draws]
-    if not all(group.always and group.selection is Selection.POISSON for group in groups):
+def squared_shift(noised: NoisedSum, relation: Relation) -> float | None:
+    """How far one record moves a sum, over the noise, squared; None where records are drawn."""
+    if not noised.query.always:
         return None
-    ends = 4.0 if relation is Relation.REPLACE_ONE else 1.0
-    return ends * max((group.draws for group in groups), default=0) / multiplier**2
+    moved = noised.replacement_factor if relation is Relation.REPLACE_ONE else 1.0
+    draws = max(group.draws for group in noised.query.participation)
+    return draws * (moved / noised.view_multipliers[noised.strongest]) ** 2
 
 
 def record_cost(noised: NoisedRecord, delta: float, relation: Relation, answers: int) -> Cost:

@@ -9,12 +9,8 @@ from dataclasses import dataclass
 from typing import Final
 
 from capemix.accounting.gaussian import gaussian_epsilon, gaussian_multiplier
-from capemix.accounting.sampled import (
-    epsilon_pld,
-    epsilon_rdp,
-    lattice_sum_epsilon,
-    sampler_delta,
-)
+from capemix.accounting.lattice import rounding_ratio
+from capemix.accounting.sampled import epsilon_pld, epsilon_rdp, sampler_delta
 from capemix.accounting.theorem1 import Theorem1
 from capemix.guarantee import SEAL, Adversary, Guarantee, Status, ViewCost
 from capemix.queries import QueryShape, Relation
@@ -22,7 +18,6 @@ from capemix.queries import QueryShape, Relation
 SAMPLER_ERROR: Final = 2.0**-100
 """Total-variation error per draw that a noise sampler may have; `randomness.tables` keeps it."""
 
-LATTICE: Final = "integer lattice, discrete Gaussian"
 ROUNDED: Final = "integer lattice, rounded Gaussian"
 REAL: Final = "floating point, Gaussian"
 
@@ -68,7 +63,7 @@ _SAMPLERS_SHARE: Final = 1e-6
 """The part of delta that is kept for the samplers' distance from their exact laws."""
 
 
-_LEAST_MULTIPLIER: Final = 1e-3
+LEAST_MULTIPLIER: Final = 1e-3
 """With less noise than this, over the norm bound, epsilon is above a million: nothing is proved."""
 
 _MOST_PLD: Final = 200.0
@@ -113,54 +108,78 @@ class NoisedSum:
         return query.rows * per_row
 
     @property
-    def lattice_extra(self) -> float:
-        """What it adds to epsilon that a sum of discrete Gaussians is not quite one; delta grows by
-        the factor e^(half of it), and the divergence of order α by (2α-1)/(2α-2) of it."""
-        if self.arithmetic != LATTICE or self.site_sigma is None:
+    def rounding_growth(self) -> float:
+        """The logarithm of what rounding may multiply any probability by: N log(1 + rho) / (1 -
+        rho) for all N numbers (docs/theory/proofs/lattice.md). 0 off the lattice and at one site;
+        infinite where a site's noise is too little for it."""
+        if self.site_sigma is None:
             return 0.0
-        coordinates = self.query.rows * self.query.width
-        return lattice_sum_epsilon(self.site_sigma, self.summands, coordinates)
+        ratio = rounding_ratio(self.site_sigma, self.summands)
+        if ratio >= 1.0:
+            return math.inf
+        return self.query.rows * self.query.width * (math.log1p(ratio) - math.log1p(-ratio))
 
 
 def sound_epsilon(noised: NoisedSum, multiplier: float, delta: float, relation: Relation) -> float:
     """The bound that the sound accountant proves for one view; infinite where it proves none.
 
-    Delta first pays for the peer graph falling apart and for the samplers' distance from their
-    exact laws; integer-order RDP (or, for the rounded Gaussian, PLD) takes the rest.
+    Delta first pays for the peer graph falling apart, for rounding and for the samplers' distance
+    from their exact laws; the continuous Gaussian's own figure takes the rest.
     """
-    if multiplier < _LEAST_MULTIPLIER:
+    if multiplier < LEAST_MULTIPLIER:
         return math.inf
-    if noised.arithmetic == REAL:
-        left = delta - noised.failure
-        return _epsilon(noised, multiplier, left, relation) if left > 0 else math.inf
-    drawn, extra = noised.numbers_drawn, noised.lattice_extra
-    # The sum's law is within e^(extra/2) of one discrete Gaussian's, so delta grows by as much.
-    left = (delta - noised.failure) * (1 - _SAMPLERS_SHARE) * math.exp(-extra / 2)
+    growth = noised.rounding_growth
+    left = (delta - noised.failure) * math.exp(-growth)
     if left <= 0:
         return math.inf
-    epsilon = _epsilon(noised, multiplier, left, relation) + extra
-    if sampler_delta(epsilon, drawn, noised.summands, SAMPLER_ERROR) <= _SAMPLERS_SHARE * left:
-        return epsilon
-    # The samplers' part is not negligible: grant it half of delta, or prove nothing.
-    epsilon = _epsilon(noised, multiplier, left / 2, relation) + extra
-    within = sampler_delta(epsilon, drawn, noised.summands, SAMPLER_ERROR) <= left / 2
-    return epsilon if within else math.inf
+    if noised.arithmetic == REAL:
+        return tight_epsilon(noised, multiplier, left, relation)
+    for samplers in (_SAMPLERS_SHARE, 0.5):  # a millionth of delta, or if that will not do half
+        epsilon = tight_epsilon(noised, multiplier, left * (1 - samplers), relation) + growth
+        if _samplers_delta(epsilon, noised) <= samplers * left:
+            return epsilon
+    return math.inf
 
 
-def _epsilon(noised: NoisedSum, multiplier: float, delta: float, relation: Relation) -> float:
-    participation = noised.query.participation
-    renyi = epsilon_rdp(
-        participation,
+def less_samplers(delta: float) -> float:
+    """What is left of delta once a part is kept for the samplers, twice: for them and for
+    rounding."""
+    return delta * (1 - 2 * _SAMPLERS_SHARE)
+
+
+def samplers_fit(epsilon: float, delta: float, *noised: NoisedSum) -> bool:
+    """Whether the samplers' distance from their exact laws costs no more than is kept for it."""
+    on_lattice = [each for each in noised if each.arithmetic != REAL]
+    return _samplers_delta(epsilon, *on_lattice) <= _SAMPLERS_SHARE * delta
+
+
+def _samplers_delta(epsilon: float, *noised: NoisedSum) -> float:
+    return sum(
+        sampler_delta(epsilon, each.numbers_drawn, each.summands, SAMPLER_ERROR) for each in noised
+    )
+
+
+def tight_epsilon(noised: NoisedSum, multiplier: float, delta: float, relation: Relation) -> float:
+    """What the continuous Gaussian costs at this delta: exactly where every record takes part, by
+    privacy losses where records are drawn, and by Rényi orders where neither is known."""
+    participation, replaced = noised.query.participation, noised.replacement_factor
+    if not noised.query.always:
+        renyi = renyi_epsilon(noised, multiplier, delta, relation)
+        if renyi > _MOST_PLD:
+            return renyi
+    exact = epsilon_pld(participation, multiplier, delta, relation, replacement_factor=replaced)
+    return renyi_epsilon(noised, multiplier, delta, relation) if exact is None else exact
+
+
+def renyi_epsilon(noised: NoisedSum, multiplier: float, delta: float, relation: Relation) -> float:
+    """The same by the best Rényi order: never less than `tight_epsilon`."""
+    return epsilon_rdp(
+        noised.query.participation,
         multiplier,
         delta,
         relation,
         replacement_factor=noised.replacement_factor,
     )
-    if noised.arithmetic == ROUNDED and renyi <= _MOST_PLD:
-        exact = epsilon_pld(participation, multiplier, delta, relation)
-        if exact is not None:
-            return exact
-    return renyi
 
 
 def mint_sound(
@@ -173,53 +192,41 @@ def mint_sound(
     seeded: bool,
     assumptions: tuple[str, ...] = (),
     read_from_rows: tuple[str, ...] = (),
-    earlier: Guarantee | None = None,
-    reference: bool = True,
+    proved: float | None = None,
 ) -> Guarantee:
     """The sound guarantee of one noised sum; ``unit`` is the norm bound in released units.
 
     ``read_from_rows`` names public facts that were neither declared nor paid for: with one of them
-    there is no guarantee.
-
-    ``reference``: with the PLD figure of the continuous Gaussian beside it.
-
-    ``earlier`` is a release that this one was planned after: epsilons and deltas add (basic
-    composition holds for plans that depend on earlier outputs), and the weaker status counts.
+    there is no guarantee. ``proved`` is what is proved of the sum together with those before it,
+    against the strongest view and so against every view; None: it is alone.
     """
-    if earlier is not None:
-        if earlier.relation is not relation:
-            raise ValueError(f"{earlier.relation} and {relation} do not compose")
-        if earlier.adversary != adversary:
-            raise ValueError("guarantees against different adversaries do not compose")
     strongest = noised.strongest
-    base = noised.view_multipliers[strongest]
+
+    def of_view(multiplier: float) -> float:
+        return sound_epsilon(noised, multiplier, delta, relation) if proved is None else proved
+
     views = {
         name: ViewCost(
             noise=multiplier * unit,
             noise_multiplier=multiplier,
-            epsilon=_plus(sound_epsilon(noised, multiplier, delta, relation), earlier),
+            epsilon=_finite(of_view(multiplier)),
         )
         for name, multiplier in noised.view_multipliers.items()
     }
     epsilon = views[strongest].epsilon
-    hockey_stick: float | None = math.inf if reference else None
-    modest = base >= _LEAST_MULTIPLIER and _epsilon(noised, base, delta, relation) <= _MOST_PLD
-    if reference and modest:
-        hockey_stick = epsilon_pld(noised.query.participation, base, delta, relation)
-    parts = {earlier.status} if earlier is not None else set()
-    if seeded or Status.SEEDED in parts:
+    if seeded:
         status = Status.SEEDED
     elif epsilon is None:
         status = Status.NO_PRIVACY
     elif read_from_rows:
         status = Status.FROM_ROWS
-    elif noised.arithmetic == REAL or Status.REAL_ARITHMETIC in parts:
+    elif noised.arithmetic == REAL:
         status = Status.REAL_ARITHMETIC
     else:
         status = Status.GUARANTEE
     return Guarantee(
         epsilon=epsilon,
-        delta=delta + (earlier.delta if earlier else 0.0),
+        delta=delta,
         relation=relation,
         adversary=adversary,
         view=strongest,
@@ -227,7 +234,6 @@ def mint_sound(
         accountant="sound",
         arithmetic=noised.arithmetic,
         status=status,
-        epsilon_pld=None if hockey_stick is None else _plus(hockey_stick, earlier, pld=True),
         assumptions=COMMON_ASSUMPTIONS
         + (FEDERATED_ASSUMPTIONS if adversary.sites > 1 else ())
         + assumptions
@@ -289,7 +295,7 @@ def mint_recordwise(
 ) -> Guarantee:
     """The guarantee of a release in which a record is one row, noised at its own site: replace-one,
     and the same against everybody, all the other sites included."""
-    epsilon = _plus(recordwise_epsilon(noised, delta), None)
+    epsilon = _finite(recordwise_epsilon(noised, delta))
     cost = ViewCost(noised.noise, noised.noise / row_bound, epsilon)
     status = Status.FROM_ROWS if read_from_rows else Status.GUARANTEE
     if epsilon is None:
@@ -304,7 +310,6 @@ def mint_recordwise(
         accountant="analytic Gaussian",
         arithmetic=ROUNDED,
         status=Status.SEEDED if seeded else status,
-        epsilon_pld=None,
         assumptions=COMMON_ASSUMPTIONS + RECORDWISE_ASSUMPTIONS + undeclared(read_from_rows),
         seal=SEAL,
     )
@@ -331,7 +336,7 @@ def mint_paper(
     seeded: bool,
 ) -> Guarantee:
     """What Theorem 1 claims for the release; it says nothing of the server or of colluders."""
-    epsilon = _plus(claim.theorem.epsilon(claim.theorem_noise, delta), None)
+    epsilon = _finite(claim.theorem.epsilon(claim.theorem_noise, delta))
     views = {"public": ViewCost(claim.noise, claim.multiplier, epsilon)}
     if adversary.sites > 1:
         views["server"] = ViewCost(claim.noise, claim.multiplier, None)
@@ -346,16 +351,10 @@ def mint_paper(
         accountant="paper",
         arithmetic=arithmetic,
         status=status,
-        epsilon_pld=None,
         assumptions=("Theorem 1 as published: see docs/theory/errata.md for what it leaves out",),
         seal=SEAL,
     )
 
 
-def _plus(epsilon: float, earlier: Guarantee | None, *, pld: bool = False) -> float | None:
-    if not math.isfinite(epsilon):
-        return None
-    if earlier is None:
-        return epsilon
-    spent = earlier.epsilon_pld if pld and earlier.epsilon_pld is not None else earlier.epsilon
-    return None if spent is None else epsilon + spent
+def _finite(epsilon: float) -> float | None:
+    return epsilon if math.isfinite(epsilon) else None

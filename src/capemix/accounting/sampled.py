@@ -1,15 +1,9 @@
-"""What sampled sums cost: Rényi and privacy-loss accounting of `Participation` alone.
+"""What sampled sums cost under the continuous Gaussian: by privacy losses, and by Rényi orders.
 
 The noise multiplier is everywhere the deviation of the noise over the l2 norm bound of one
-record's contribution to one row.
-
-On the lattice. Contributions are integer vectors and the noise is a discrete Gaussian of
-deviation σ on Z^d. For an integer vector x, with R the noise and U the noise moved by x,
-E_R[(U/R)^k] = e^{k(k-1)|x|²/2σ²} for every integer k: completing the square moves the sum by
-kx, onto itself (Canonne, Kamath, Steinke 2020). The same holds for products of powers of several
-such ratios, so an integer order whose divergence is a polynomial in them costs on the lattice
-exactly what it costs under the continuous Gaussian. Orders are therefore integers throughout,
-and the guarantee is the Rényi one; `epsilon_pld` speaks of the continuous Gaussian only.
+record's contribution to one row. That sites draw their noise in whole numbers is `lattice`'s.
+Privacy losses are tight (`epsilon_pld`); Rényi orders add up over releases that are chosen on the
+way (`rdp_curve`), which is what a ledger needs. Orders are integers: their divergences are sums.
 """
 
 from __future__ import annotations
@@ -42,10 +36,8 @@ def poisson_rdp(
     (α-1) ε(α) = log Σ_k C(α,k) q^k (1-q)^{α-k} e^{k(k-1)/2σ²}; as the weights sum to one, each
     exponential is lessened by one and nothing cancels.
 
-    It holds verbatim on the lattice. Given what the other records add, the laws are
-    P = (1-q)R + qU and Q = R, and E_Q[(P/Q)^α] is this sum, growing with |x|. The reverse is no
-    larger, D(Q‖P) <= D(P‖Q) (their Theorem 5), because the reflection z -> x - z exchanges R
-    and U, and it maps the lattice onto itself.
+    Given what the other records add, the laws are P = (1-q)R + qU and Q = R, and E_Q[(P/Q)^α] is
+    this sum, growing with |x|. The reverse is no larger, D(Q‖P) <= D(P‖Q) (their Theorem 5).
     """
     if not 0 <= probability <= 1:
         raise InputError(
@@ -96,9 +88,8 @@ def poisson_replace_rdp(
     (1+χ)^α <= 1 + αχ + C(α,2)χ², above it is its binomial sum, and 1-q+qv >= 1-q, so
         E_Q[(P/Q)^α] <= 1 + Σ_{j=2}^α C(α,j) q^j (1-q)^{1-j} m_j,
     where m_2 >= E_R[d²] and m_j >= E_R[max(d,0)^j]. One choice for m_j, j >= 3, is
-    E_R[u^j] <= e^{j(j-1)/2σ²}. The others come from convex polynomials g(d) >= max(d,0)^j. As a
-    polynomial in u and v, g has the same mean on the lattice as under the continuous Gaussian,
-    where it falls with x·y and grows with |x| and |y| (Price's theorem: ∂²g/∂u∂v = -g'' <= 0,
+    E_R[u^j] <= e^{j(j-1)/2σ²}. The others come from convex polynomials g(d) >= max(d,0)^j. The
+    mean of g falls with x·y and grows with |x| and |y| (Price's theorem: ∂²g/∂u∂v = -g'' <= 0,
     ∂²g/∂u² = ∂²g/∂v² = g'' >= 0), so it is greatest for y = -x, |x| = 1, where the odd moments of
     d vanish and the even ones are M_j. Even j: g = d^j, m_j = M_j. Odd j:
     g = A d^{j-1} + C d^j + B d^{j+1}, for which the best A, B, C leave
@@ -135,7 +126,7 @@ def fixed_size_rdp(
     """RDP of one draw without replacement, replace-one, noise over the change of a replacement.
 
     Wang, Balle, Kasiviswanathan 2019, Theorem 27 with its term by term minimum, as dp_accounting
-    has it; it rests on E_R[(U/R)^k] at integer k alone, hence holds on the lattice.
+    has it.
     """
     if noise_over_replacement == 0:
         return np.full(len(orders), np.inf)
@@ -171,9 +162,10 @@ def rdp_curve(
 
     Add-or-remove-one: the worst group. Replace-one: the worse of a replacement within the worst
     group, and of a record that changes its group, a removal from one composed with an addition
-    to another. Groups of fixed size have a public size, hence know neither an added record nor
-    a changed group: there the group of a record is public, and replacing one changes a row by
-    at most ``replacement_factor`` norm bounds.
+    to another. Where nothing is left to chance a replaced record moves its sums by at most
+    ``replacement_factor`` norm bounds. Groups of fixed size have a public size, hence know neither
+    an added record nor a changed group: there the group of a record is public, and replacing one
+    changes a row by at most as much.
     """
     poisson = [group for group in participation if group.selection is Selection.POISSON]
     fixed = [group for group in participation if group.selection is Selection.FIXED]
@@ -193,11 +185,14 @@ def rdp_curve(
         for group in _largest(poisson, 1):
             worst = np.maximum(worst, moved(group))
         return worst
+    noise = noise_multiplier / replacement_factor
     for group in _largest(poisson, 1):
-        replaced = poisson_replace_rdp(group.probability, noise_multiplier, orders)
+        if group.always:
+            replaced = poisson_rdp(1.0, noise, orders)
+        else:
+            replaced = poisson_replace_rdp(group.probability, noise_multiplier, orders)
         worst = np.maximum(worst, group.draws * replaced)
     for group in _largest(fixed, 1):
-        noise = noise_multiplier / replacement_factor
         replaced = fixed_size_rdp(group.among, group.selected, noise, orders)
         worst = np.maximum(worst, group.draws * replaced)
     for left, joined in combinations(_largest(poisson, 2), 2):
@@ -282,6 +277,8 @@ def epsilon_pld(
     noise_multiplier: float,
     delta: float,
     relation: Relation,
+    *,
+    replacement_factor: float = 2.0,
 ) -> float | None:
     """The ε of all draws under the *continuous* Gaussian, from its privacy loss distribution.
 
@@ -289,8 +286,9 @@ def epsilon_pld(
     the Rényi bound where that is smaller or rounding leaves nothing else. The dominating pairs are
     (1-q)N(0)+qN(1) against N(0), both ways, and for a replacement (1-q)N(0)+qN(1) against
     (1-q)N(0)+qN(-1): the worst of all moves by Price's theorem, as in `poisson_replace_rdp`, for
-    every f-divergence. None for fixed-size selection, for which no such pair is known. It does not
-    bound the discrete Gaussian.
+    every f-divergence. Where nothing is left to chance it is one Gaussian, and exact; a replaced
+    record moves it by ``replacement_factor``. None for fixed-size selection, for which no such pair
+    is known.
     """
     if any(group.selection is Selection.FIXED for group in participation):
         return None
@@ -300,7 +298,8 @@ def epsilon_pld(
     if noise_multiplier == 0:
         return math.inf
     if all(group.selected >= group.among for group in groups):
-        return gaussian_epsilon(noise_multiplier / _moved(groups, relation), delta)
+        moved = _moved(groups, relation, replacement_factor)
+        return gaussian_epsilon(noise_multiplier / moved, delta)
     found = _refined(
         lambda interval: max(
             _loss_epsilon(moves, noise_multiplier, delta, interval)
@@ -316,6 +315,8 @@ def delta_pld(
     noise_multiplier: float,
     epsilon: float,
     relation: Relation,
+    *,
+    replacement_factor: float = 2.0,
 ) -> float | None:
     """The δ of all draws at this ε, bounded as in `epsilon_pld`; None where that is."""
     if any(group.selection is Selection.FIXED for group in participation):
@@ -326,7 +327,8 @@ def delta_pld(
     if noise_multiplier == 0:
         return 1.0
     if all(group.selected >= group.among for group in groups):
-        return gaussian_delta(epsilon, noise_multiplier / _moved(groups, relation))
+        moved = _moved(groups, relation, replacement_factor)
+        return gaussian_delta(epsilon, noise_multiplier / moved)
     return _refined(
         lambda interval: max(
             _loss_delta(moves, noise_multiplier, epsilon, interval)
@@ -336,28 +338,47 @@ def delta_pld(
     )
 
 
-def _moved(groups: Sequence[Participation], relation: Relation) -> float:
+def delta_profile(
+    participation: Sequence[Participation],
+    noise_multiplier: float,
+    epsilons: NDArray[np.float64],
+    relation: Relation,
+) -> NDArray[np.float64]:
+    """An upper bound on δ at each of these rising ε, of Poisson draws; 1 where ε is not above 0."""
+    groups = [group for group in participation if group.draws and group.selected]
+    if not groups:
+        return np.zeros(len(epsilons))
+    if all(group.always for group in groups):
+        noise = noise_multiplier / _moved(groups, relation, 2.0)
+        return np.array([gaussian_delta(epsilon, noise) for epsilon in epsilons.tolist()])
+    # A tilt keeps the rounding small about the ε that it was chosen for.
+    about = [max(float(epsilons[place]), 1e-3) for place in (0, len(epsilons) // 2)]
+
+    def at(interval: float) -> NDArray[np.float64]:
+        each = []
+        for moves in _moves(groups, relation):
+            parts = _parts(moves, noise_multiplier, 1e-20, interval)
+            tilts = (best_tilt(parts, epsilon=epsilon) for epsilon in about)
+            found = [compose(parts, tilt).deltas(epsilons) for tilt in tilts]
+            each.append(np.where(epsilons > 0.0, np.min(found, axis=0), 1.0))
+        return np.asarray(np.max(each, axis=0))
+
+    interval = 1.6e-2 * max(1.0, 0.1 / noise_multiplier**2)
+    profile = at(interval)
+    while interval > 1e-6:
+        interval /= 2
+        before, profile = profile, at(interval)
+        where = len(epsilons) // 2
+        if before[where] - profile[where] <= 3e-3 * profile[where]:
+            break
+    return profile
+
+
+def _moved(groups: Sequence[Participation], relation: Relation, replacement_factor: float) -> float:
     """How far a record moves the one Gaussian that it is when no draw is left to chance: once a
-    draw, and a replacement furthest within a group, from one end to the other."""
-    ends = 2.0 if relation is Relation.REPLACE_ONE else 1.0
+    draw, and a replaced one by as many norm bounds."""
+    ends = replacement_factor if relation is Relation.REPLACE_ONE else 1.0
     return ends * math.sqrt(max(group.draws for group in groups))
-
-
-def lattice_sum_epsilon(site_sigma: float, summands: int, coordinates: int) -> float:
-    """What it costs that a sum of discrete Gaussians is not quite one: τ for every coordinate.
-
-    τ = 10 Σ_{k=1}^{n-1} e^{-2π²σ²k/(k+1)} for n summands of deviation σ >= 1/2 lattice units
-    (Kairouz, Liu, Steinke 2021). The sum's probabilities are within a factor e^{±τ/2} of those of
-    one discrete Gaussian, so ε grows by τ and δ by the factor e^{τ/2}, for every coordinate
-    (docs/theory/proofs/lattice.md); `mint.sound_epsilon` does both.
-    """
-    if summands < 2:
-        return 0.0
-    if site_sigma < 0.5:
-        return math.inf
-    k = np.arange(1, summands)
-    tau = 10 * float(np.sum(np.exp(-2 * (math.pi * site_sigma) ** 2 * k / (k + 1))))
-    return coordinates * tau
 
 
 def sampler_delta(epsilon: float, coordinates: int, summands: int, eta: float) -> float:

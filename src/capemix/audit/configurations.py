@@ -43,10 +43,10 @@ _RING: Final[dict[str, Any]] = {"scheme": "cape", "masks": "ring"}
 
 # name, view, epsilon, (l, n_k, T_k), delta, what else the plan asks
 _SOUND: Final[tuple[tuple[str, View, float, tuple[int, int, int], float, dict[str, Any]], ...]] = (
-    ("one curator", View.PUBLIC, 4, (16, 160, 100), 1e-2, {**_CENTRAL, "law": "rounded"}),
-    ("many draws", View.PUBLIC, 5, (8, 64, 400), 1e-2, {**_CENTRAL, "law": "rounded"}),
+    ("one curator", View.PUBLIC, 4, (16, 160, 100), 1e-2, _CENTRAL),
+    ("many draws", View.PUBLIC, 5, (8, 64, 400), 1e-2, _CENTRAL),
     ("one draw of all", View.PUBLIC, 2, (1, 1, 1), 1e-2, _CENTRAL),
-    ("discrete noise", View.PUBLIC, 3, (10, 100, 100), 1e-2, _CENTRAL),
+    ("few draws", View.PUBLIC, 3, (10, 100, 100), 1e-2, _CENTRAL),
     ("rarely drawn", View.PUBLIC, 4, (4, 400, 1000), 1e-3, _CENTRAL),
     ("large mixtures", View.PUBLIC, 8, (64, 512, 200), 1e-3, _CENTRAL),
     ("often drawn", View.PUBLIC, 6, (30, 60, 50), 1e-5, _CENTRAL),
@@ -124,7 +124,7 @@ _PROGRAMS: Final[tuple[tuple[str, Callable[..., Program], float, float, dict[str
     ("looks", facts_setting, 2.0, 1e-2, {}),
     ("looks, replaced", facts_setting, 4.0, 1e-2, {"relation": Relation.REPLACE_ONE}),
     ("moments", table_setting, 2.0, 1e-2, _CENTRAL),
-    ("moments, rounded noise", table_setting, 2.0, 1e-2, {**_CENTRAL, "law": "rounded"}),
+    ("moments, rounded noise", table_setting, 2.0, 1e-2, _CENTRAL),
     ("moments, three sites", table_setting, 2.0, 1e-2, {**_RING, "sites": 3}),
     ("images with a teacher", image_setting, 2.0, 1e-2, _CENTRAL),
 )

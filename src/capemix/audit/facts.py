@@ -57,7 +57,7 @@ def facts_setting(
         return replace(plan, epsilon=epsilon, opening_multiplier=multiplier, multiplier=1.0)
 
     def reached(multiplier: float) -> float:
-        found = with_noise(multiplier).guarantee(reference=False).epsilon
+        found = with_noise(multiplier).guarantee().epsilon
         return math.inf if found is None else found
 
     noise = smallest_noise(reached, epsilon, start=8.0)

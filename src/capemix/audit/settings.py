@@ -67,7 +67,7 @@ class Audited(Protocol):
 
 def claimed_by(name: str, plan: Plan, view: View) -> float:
     """What a plan claims against this view; where it says nothing of the view, of the release."""
-    guarantee = plan.guarantee(reference=False)
+    guarantee = plan.guarantee()
     found = guarantee.views[view].epsilon
     if found is None:
         found = guarantee.epsilon

@@ -202,15 +202,14 @@ def local(
 
 
 def _charge(lineage: Lineage, made: Plan, read_from_rows: tuple[str, ...], *, seeded: bool) -> None:
-    """The sums that measure facts and then the others, before the first is asked for."""
+    """All of its sums, before the first is asked for: what is drawn after facts were measured, whose
+    curve is not known yet, by the plan's own epsilon."""
+    from capemix.accounting.cost import together
     from capemix.run import check_countable
 
     check_countable(lineage, read_from_rows, seeded=seeded)
-    *opening, own = made.costs(lineage.relation)
-    lineage.check(*opening, own)
-    for cost in opening:
-        lineage.charge("trial federation, measured facts", cost, preliminary=True)
-    lineage.charge("trial federation", own)
+    whole = made.cost_alone(lineage.relation) or together(made.costs(lineage.relation))
+    lineage.charge("trial federation", whole)
 
 
 class _Narrator:

@@ -104,8 +104,6 @@ def account_of(plan: Plan, guarantee: Guarantee) -> dict[str, Any]:
         "arithmetic": guarantee.arithmetic,
         "scheme": str(federation.scheme),
     }
-    if guarantee.accountant == "sound":
-        found["epsilon_pld"] = guarantee.epsilon_pld
     if federation.scheme is not Scheme.CENTRAL:
         found |= {
             "sites": adversary.sites,
@@ -189,8 +187,6 @@ def _lines(release: Release, folder: Path, plan: Plan | None) -> Iterator[tuple[
     for said in guarantee.assumptions:
         if said == CONFIRMED_DRAFT or said.endswith(NOT_DECLARED.format("")):
             yield "", said
-    if guarantee.epsilon_pld is not None:
-        yield "", f"PLD reference {guarantee.epsilon_pld:.4g} (continuous Gaussian)"
     for name, cost in guarantee.views.items():
         yield f"{name} view", f"epsilon {_number(cost.epsilon)}"
     if plan is not None:

@@ -11,8 +11,8 @@ from capemix.data.cells import MISSING_WORDS, Words
 from capemix.data.rows import MAX_CLASSES
 from capemix.errors import InputError
 from capemix.randomness.source import Source
-from capemix.randomness.tables import discrete_gaussian, rounded_gaussian
-from capemix.sums.query import NoiseLaw, SumQuery
+from capemix.randomness.tables import rounded_gaussian
+from capemix.sums.query import SumQuery
 
 
 def listed_words(words: Words, query: SumQuery, failure: float, source: Source) -> dict[str, float]:
@@ -22,9 +22,9 @@ def listed_words(words: Words, query: SumQuery, failure: float, source: Source) 
     its count noised by itself. Where the word is there without the record too, that is one Gaussian
     with a shift of 1. Where it is not, the word shows only if L + Z reaches the threshold, and
     otherwise nothing differs: the chance of that, at most ``failure`` / 2, is taken out of delta
-    (twice, for a record that is replaced by one with another word). Z is below m with probability
-    at least P(N < m - 1) for the discrete Gaussian (Canonne, Kamath, Steinke 2020, Proposition 25)
-    and for the rounded one, so the threshold is L + 1 + ceil(sigma z), z the normal quantile.
+    (twice, for a record that is replaced by one with another word). Z, a rounded Gaussian, is below
+    m with probability at least P(N < m - 1), so the threshold is L + 1 + ceil(sigma z), z the
+    normal quantile.
     """
     unit, deviation = query.lattice_norm_bound, query.site_deviation
     if unit is None:
@@ -37,8 +37,7 @@ def listed_words(words: Words, query: SumQuery, failure: float, source: Source) 
     counts = {word: count for word, count in counted if count and word not in MISSING_WORDS}
     present = sorted(counts)
     noisy = np.array([counts[word] for word in present], dtype=np.int64) * unit
-    law = rounded_gaussian if query.law is NoiseLaw.ROUNDED else discrete_gaussian
-    law(deviation).add_to(noisy, source.stream("noise"))
+    rounded_gaussian(deviation).add_to(noisy, source.stream("noise"))
     passed = noisy >= list_threshold(unit, deviation, failure)
     kept = sorted(np.flatnonzero(passed).tolist(), key=lambda at: -noisy[at])[:MAX_CLASSES]
     return {present[at]: float(noisy[at]) / unit for at in kept}

@@ -11,6 +11,7 @@ from typing import Any, Final
 
 from capemix.accounting.cost import Cost
 from capemix.errors import InputError
+from capemix.ledger.filter import Terms
 from capemix.queries import Relation
 
 START: Final = "0" * 64
@@ -73,6 +74,19 @@ def first_edited(lines: Sequence[tuple[int, str, str]]) -> int | None:
     return None
 
 
+def terms_as_json(terms: Terms | None) -> dict[str, Any]:
+    """What is fixed, on each line that was charged under it."""
+    if terms is None:
+        return {"order": None, "kept": 1.0, "gaussians": 0.0}
+    return {"order": terms.order, "kept": terms.kept, "gaussians": terms.gaussians}
+
+
+def terms_from_json(found: dict[str, Any]) -> Terms | None:
+    if found["order"] is None:
+        return None
+    return Terms(found["order"], found["kept"], found.get("gaussians", 0.0))
+
+
 def cost_as_json(cost: Cost) -> dict[str, Any]:
     return {
         "relation": str(cost.relation),
@@ -82,6 +96,8 @@ def cost_as_json(cost: Cost) -> dict[str, Any]:
         "failure": cost.failure,
         "distance": cost.distance,
         "basis": cost.basis,
+        "squared": cost.squared,
+        "growth": cost.growth,
     }
 
 
@@ -94,4 +110,6 @@ def cost_from_json(found: dict[str, Any]) -> Cost:
         failure=found["failure"],
         distance=found["distance"],
         basis=found["basis"],
+        squared=found.get("squared"),  # lines from before Gaussians were added up have neither
+        growth=found.get("growth", 0.0),
     )

@@ -1,33 +1,37 @@
 """The filter: what may still be released under a limit, when plans may depend on earlier releases.
 
-Write L for the likelihood ratio of everything released so far between two neighbouring datasets,
-and ρ_i(α) for the Rényi divergence that bounds release i at order α, given what came before.
+Write L for the likelihood ratio of everything released so far between two neighbouring datasets. A
+*potential* is a function of L and of what may still be charged that no release raises on average
+(under the first dataset), and that is at least (1 - e^ε/L)₊ whatever is left. Then δ(ε), the mean
+of (1 - e^ε/L)₊ in the end, is at most the potential at the start. What that starts from is fixed
+before the first release; each release may then be chosen by all that came before
+(docs/theory/proofs/filter.md).
 
-*At one order.* M = L^{α-1} e^{-(α-1) Σ ρ_i(α)} is a non-negative supermartingale that starts at 1,
-whatever later plans make of earlier outputs (Feldman, Zrnic 2021, "Individual Privacy Accounting
-via a Rényi Filter"). For all x > 0, 1 - e^ε/x <= c x^{α-1} with
-c = e^{-(α-1)ε} (1-1/α)^{α-1} / α (Canonne, Kamath, Steinke 2020, Proposition 12). So while
-Σ ρ_i(α) <= ε - κ(α, δ), where
-    κ(α, δ) = log(1-1/α) - log(α δ) / (α-1),
-the hockey-stick divergence E[(1 - e^ε/L)_+] is at most E[δ M] <= δ.
+*Gaussians alone.* While all releases are sums in which every record takes part, with 1/m² of s_1,
+s_2, ..., they are a Brownian motion watched for a time of Σ s_i. With the total S fixed the
+potential is E[(1 - e^ε/(L e^Z))₊], Z ~ N(r/2, r), r = S - Σ s_i: at the start the δ of one
+Gaussian, exactly (Smith, Thakurta 2022).
 
-*Which order.* It must not be chosen by what was released: M at an order that depends on the outputs
-need not have mean 1, and to stop only when *every* order of a set is exhausted can be shown to cost
-no more than the size of the set, as a factor of δ, which is too much. Here the order is fixed by
-the limit and the first release that is charged by its curve, both decided before that release: the
-order at which most repetitions of it would fit. A release whose own epsilon is the limit therefore
-fits, and repetitions compose as tightly as by Rényi accounting of plans fixed in advance. The first
-part of a release that is charged in parts stands for the whole, which is planned before it.
+*Anything.* Let ρ_i be the Rényi divergence of release i at one order α, whatever came before. With
+the total R fixed the potential is c L^{α-1} e^{(α-1)(R - Σ ρ_i - ε)}, c = (1-1/α)^{α-1}/α: at the
+start δ = e^{(α-1)(R - ε)} c, that is R = ε - κ(α, δ) (Feldman, Zrnic 2021; Canonne, Kamath, Steinke
+2020, Proposition 12). A release known by its own (ε_i, δ_i) is, but for an event of probability
+δ_i, one whose ratio is at most e^{ε_i} (Kairouz, Oh, Viswanath 2015): ρ_i <= ε_i at every order.
 
-*By its own epsilon.* An (ε_i, δ_i)-private release is, but for an event of probability δ_i, one
-whose ratio is at most e^{ε_i} (Kairouz, Oh, Viswanath 2015): ρ_i(α) <= ε_i at every order, and δ_i
-set aside. After such releases M <= 1 for all orders at once, so the order may be fixed after them:
-a preliminary count does not fix the order for what it prepares.
+*Both at once.* δ is divided among the two, and a release is admitted as long as one of them has
+held all along: (1 - e^ε/L)₊ is then at most the sum of the potentials.
 
-*Set aside.* The part of δ that κ gets is fixed with the order: were it what the others happen to
-leave, it would depend on the outputs. From the rest are paid: the δ_i above; the probabilities that
-a peer graph falls apart; and (1 + e^ε) times the samplers' total variation from their exact laws,
-by coupling all releases with exact ones.
+*What is fixed* are the order and the parts of δ: by the limit and the first release that is charged
+by its curve, of which as many repetitions as possible should fit. The first part of a release that
+is charged in parts stands for the whole, which is planned before it. Releases charged by their own
+epsilons before that bound L at every order, so that the order may be fixed after them; Gaussians
+alone are then out.
+
+*Set aside.* A part of δ pays for the δ_i above, for the chances that a peer graph falls apart or a
+list has one record's own value, and (1 + e^ε) times over for the samplers' total variation from
+their exact laws, by coupling all releases with exact ones. Drawing noise in whole numbers
+multiplies any probability by at most e^(growth): epsilon is less by it, and delta by as much
+(`accounting.lattice`).
 """
 
 from __future__ import annotations
@@ -39,12 +43,21 @@ from enum import StrEnum
 from typing import Final
 
 from capemix.accounting.cost import Cost, together
+from capemix.accounting.gaussian import gaussian_epsilon, gaussian_multiplier
 from capemix.errors import InputError
 from capemix.queries import Relation
 
 _ROUNDING: Final = 1e-12  # of sums of doubles, relative
-_KEPT_ASIDE: Final = (0.9, 0.5, 0.1, 1e-2, 1e-3, 1e-6)
-"""Parts of delta that may be kept for what no curve carries: the largest that costs nothing."""
+
+_ASIDE: Final = 0.1
+"""The part of delta that is set aside, unless only one release is to fit."""
+
+_GAUSSIANS: Final = 0.95
+"""The part of the rest that Gaussians alone have, where the first release is one: lineages seldom
+change. The others have what is left."""
+
+_ENOUGH: Final = 0.95
+"""Of the most repetitions that would fit: terms that leave room for others may cost as much."""
 
 
 def kappa(order: int, delta: float) -> float:
@@ -77,14 +90,27 @@ class Way(StrEnum):
 
 
 @dataclass(frozen=True)
+class Terms:
+    """What is fixed before the first release: the ``order`` of divergences, the part of delta that
+    is set aside (``kept``) and, of the rest, the part that Gaussians alone have (``gaussians``)."""
+
+    order: int
+    kept: float
+    gaussians: float = 0.0
+
+
+@dataclass(frozen=True)
 class Total:
-    """Costs added up, each in its own kind."""
+    """Costs added up, each in its own kind; ``squared`` is infinite once anything else
+    than a Gaussian was charged."""
 
     epsilon: float = 0.0
     delta: float = 0.0
     curve: dict[int, float] = field(default_factory=dict)
+    squared: float = 0.0
     failure: float = 0.0
     distance: float = 0.0
+    growth: float = 0.0
     charges: int = 0
 
     def plus(self, cost: Cost) -> Total:
@@ -93,116 +119,147 @@ class Total:
             epsilon=self.epsilon + cost.epsilon,
             delta=self.delta + cost.delta,
             curve={a: self.curve.get(a, 0.0) + cost.curve[a] for a in sorted(orders)},
+            squared=self.squared + (math.inf if cost.squared is None else cost.squared),
             failure=self.failure + cost.failure,
             distance=self.distance + cost.distance,
+            growth=self.growth + cost.growth,
             charges=self.charges + 1,
         )
 
 
 @dataclass(frozen=True)
 class Account:
-    """Where a lineage stands. ``divergence`` adds up what was charged at ``order``; ``aside`` and
-    ``distance`` come out of ``kept``, the part of delta that the conversion does not have. Until
-    they are fixed there is no order and all of delta is kept; what was set aside by then is
-    ``gone``."""
+    """Where a lineage stands.
+
+    ``terms`` are None until they are fixed; what was set aside by then is ``gone`` from delta.
+    ``squared`` adds up the Gaussians while there is nothing else, and is infinite from then on;
+    ``divergence`` adds up anything. ``aside`` and ``distance`` come out of what is set aside.
+    """
 
     limit: Limit
-    order: int | None = None
-    kept: float = 1.0
+    terms: Terms | None = None
     gone: float = 0.0
+    squared: float = 0.0
     divergence: float = 0.0
     aside: float = 0.0
     distance: float = 0.0
+    growth: float = 0.0
     total: Total = Total()
 
     # -- what is left ------------------------------------------------------------------------
 
     @property
-    def allowed(self) -> float:
-        """The most divergence that keeps the limit."""
-        if self.order is None:
-            return self.limit.epsilon
-        if not self.allowed_aside < self._delta:  # as after a lowered limit
-            return -math.inf
-        return self.limit.epsilon - kappa(self.order, self._delta - self.allowed_aside)
+    def order(self) -> int | None:
+        """The order at which divergences are added up, once it is fixed."""
+        return None if self.terms is None else self.terms.order
 
     @property
-    def allowed_aside(self) -> float:
-        return self.kept * self._delta
+    def _epsilon(self) -> float:
+        return self.limit.epsilon - self.growth
 
     @property
     def _delta(self) -> float:
-        return self.limit.delta - self.gone
+        return (self.limit.delta - self.gone) * math.exp(-self.growth)
+
+    @property
+    def allowed_aside(self) -> float:
+        return self._delta if self.terms is None else self.terms.kept * self._delta
+
+    @property
+    def allowed_squared(self) -> float:
+        """The most that Gaussians alone may add up to."""
+        if self.terms is None or self.terms.gaussians == 0.0:
+            return 0.0
+        delta = (self._delta - self.allowed_aside) * self.terms.gaussians
+        if delta <= 0.0 or self._epsilon <= 0.0:
+            return 0.0
+        return gaussian_multiplier(self._epsilon, delta) ** -2
+
+    @property
+    def allowed(self) -> float:
+        """The most divergence that keeps the limit."""
+        terms = self.terms
+        if terms is None:
+            return self._epsilon
+        delta = (self._delta - self.allowed_aside) * (1.0 - terms.gaussians)
+        if delta <= 0.0:  # as after a lowered limit
+            return -math.inf
+        return self._epsilon - kappa(terms.order, delta)
 
     @property
     def _paid_aside(self) -> float:
         return self.aside + _coupling(self.limit) * self.distance
 
     @property
+    def _used(self) -> tuple[float, float]:
+        """The parts of what may be released that are gone: of the better of the two ways, and of
+        what is set aside."""
+        anything = _part(self.divergence, self.allowed)
+        gaussians = _part(self.squared, self.allowed_squared)
+        return min(anything, gaussians), _part(self._paid_aside, self.allowed_aside)
+
+    @property
     def holds(self) -> bool:
-        rounding = _ROUNDING * self.limit.delta
-        return (
-            self.divergence <= self.allowed + _ROUNDING * self.limit.epsilon
-            and self._paid_aside <= self.allowed_aside + rounding
-        )
+        return max(self._used) <= 1.0 + _ROUNDING
 
     @property
     def used(self) -> float:
         """The part of the limit that is gone; above 1 nothing fits, as after a lowered limit."""
-        if not self.total.charges:
-            return 0.0
-        paid = [(self.divergence, self.allowed), (self._paid_aside, self.allowed_aside)]
-        return max(
-            (s / most if most > 0.0 else math.inf for s, most in paid if s > 0.0), default=0.0
-        )
+        return max(self._used) if self.total.charges else 0.0
 
     @property
     def epsilon(self) -> float:
         """What was released so far costs at the limit's delta, had all of it been planned in
-        advance: by the best order, or by adding up."""
+        advance: as one Gaussian, by the best order, or by adding up."""
         total, delta = self.total, self.limit.delta
         found = total.epsilon if total.delta <= delta * (1 + _ROUNDING) else math.inf
         left = delta - total.failure - _coupling(self.limit) * total.distance
+        left *= math.exp(-total.growth)
         if left > 0.0 and total.charges:
             by_order = (cost + kappa(a, left) for a, cost in total.curve.items())
-            found = min(found, max(0.0, min(by_order, default=math.inf)))
+            found = min(found, max(0.0, min(by_order, default=math.inf)) + total.growth)
+            if 0.0 < total.squared < math.inf:
+                exact = gaussian_epsilon(total.squared**-0.5, left)
+                found = min(found, exact + total.growth)
         return found
 
     # -- charging ----------------------------------------------------------------------------
 
-    def fixed(self, order: int | None, kept: float) -> Account:
-        """With this order from now on; an order that is fixed stays."""
-        if order is None or self.order is not None:
+    def fixed(self, terms: Terms | None) -> Account:
+        """With these terms from now on; terms that are fixed stay."""
+        if terms is None or self.terms is not None:
             return self
-        return replace(self, order=order, kept=kept, gone=self.aside, aside=0.0)
+        squared = 0.0 if self.total.charges == 0 else math.inf
+        return replace(self, terms=terms, gone=self.aside, aside=0.0, squared=squared)
 
     def charged(self, cost: Cost, way: Way) -> Account:
-        total = self.total.plus(cost)
+        after = replace(self, total=self.total.plus(cost), growth=self.growth + cost.growth)
         if way is Way.ALONE:
             return replace(
-                self,
+                after,
+                squared=math.inf,
                 divergence=self.divergence + cost.epsilon,
                 aside=self.aside + cost.delta,
-                total=total,
             )
-        if self.order is None:
-            raise ValueError("the order is fixed before a curve is charged")
+        if self.terms is None:
+            raise ValueError("the terms are fixed before a curve is charged")
         return replace(
-            self,
-            divergence=self.divergence + cost.curve.get(self.order, math.inf),
+            after,
+            squared=self.squared + (math.inf if cost.squared is None else cost.squared),
+            divergence=self.divergence + cost.curve.get(self.terms.order, math.inf),
             aside=self.aside + cost.failure,
             distance=self.distance + cost.distance,
-            total=total,
         )
 
     def admit(
-        self, cost: Cost, *, preliminary: bool = False, whole: Cost | None = None
-    ) -> tuple[Account, Way] | None:
-        """The account after this release, and how it was charged; None if it does not fit.
+        self, cost: Cost, *, whole: Cost | None = None, instead: Cost | None = None
+    ) -> tuple[Account, Way, Cost] | None:
+        """The account after this release, how it was charged and for what; None if it does not fit.
 
-        ``preliminary``: charged by its own epsilon as long as no order is fixed. ``whole``: what
-        this is the first part of, planned before any of it; an order that is not fixed yet is the
-        one that suits the whole.
+        ``whole``: what this is the first part of, planned before any of it; terms that are not
+        fixed yet are those that suit the whole. ``instead``: the cost of the whole by its own
+        epsilon and delta; it is charged at once, for all parts, where the whole does not fit part
+        by part.
         """
         if cost.relation is not self.limit.relation:
             raise InputError(
@@ -211,45 +268,73 @@ class Account:
                 value=cost.relation,
                 fix="plan in that relation",
             )
-        by_curve: Account | None = self
-        if self.order is None:
-            by_curve = None if preliminary else self._fitted(whole or cost)
-        after = None if by_curve is None else by_curve.charged(cost, Way.CURVE)
-        if after is not None and after.holds:
-            return after, Way.CURVE
-        after = self.charged(cost, Way.ALONE)
-        return (after, Way.ALONE) if after.holds else None
+        by_curve = self if self.terms is not None else self._fitted(whole or cost)
+        if by_curve is not None:
+            after = by_curve.charged(cost, Way.CURVE)
+            if after.holds and (
+                instead is None or by_curve.charged(whole or cost, Way.CURVE).holds
+            ):
+                return after, Way.CURVE, cost
+        paid = cost if instead is None else instead
+        after = self.charged(paid, Way.ALONE)
+        return (after, Way.ALONE, paid) if after.holds else None
 
-    def admits(self, costs: Sequence[Cost]) -> bool:
+    def admits(self, costs: Sequence[Cost], *, instead: Cost | None = None) -> bool:
         """Whether these fit, one after the other."""
         account, whole = self, together(costs)
         for cost in costs:
-            admitted = account.admit(cost, whole=whole)
+            admitted = account.admit(cost, whole=whole, instead=instead)
             if admitted is None:
                 return False
-            account, _ = admitted
+            account, way, _ = admitted
+            if instead is not None and way is Way.ALONE:
+                return True
+            instead = None
         return True
 
     def _fitted(self, cost: Cost) -> Account | None:
-        """This account with the order at which most repetitions of the release would fit, and with
-        as much kept aside as costs next to none of them. None if not even one fits."""
+        """This account with the terms at which most repetitions of the release would fit, or nearly
+        as many and others beside them. None if not even one fits."""
         delta = self.limit.delta - self.aside
         each = cost.failure + _coupling(self.limit) * cost.distance
-        found = []
-        for kept in (*(part * delta for part in _KEPT_ASIDE), each):
-            left = delta - kept
-            if kept < each or left <= 0.0:
+        found: list[tuple[float, Terms]] = []
+        for kept in (_ASIDE * delta, each):
+            if kept < each or kept >= delta:
                 continue
-            fits, order = max(
-                (_times(self.limit.epsilon - self.divergence - kappa(a, left), spent), a)
-                for a, spent in cost.curve.items()
-            )
-            found.append((min(fits, _times(kept, each)), order, kept / delta))
-        most = max((fits for fits, _, _ in found), default=0.0)
-        for fits, order, kept in found:
-            if fits >= max(1.0, 0.999 * most):
-                return self.fixed(order, kept)
+            room = _times(kept, each)
+            parts = (0.0,) if cost.squared is None else (_GAUSSIANS, 1.0)
+            for gaussians in parts if self.total.charges == 0 else (0.0,):
+                fits, terms = self._best_terms(cost, kept / delta, delta, gaussians)
+                found.append((min(fits, room), terms))
+        most = max((fits for fits, _ in found), default=0.0)
+        for fits, terms in found:
+            if fits >= max(1.0, _ENOUGH * most):
+                return self.fixed(terms)
         return None
+
+    def _best_terms(
+        self, cost: Cost, kept: float, delta: float, gaussians: float
+    ) -> tuple[float, Terms]:
+        """How often the release fits beside what was charged, and the terms at which it does."""
+        left = delta * (1 - kept) * math.exp(-cost.growth)
+        epsilon = self.limit.epsilon - self.divergence - cost.growth
+        anything = left * (1.0 - gaussians)
+        orders = [
+            (_times(epsilon - kappa(a, max(anything, 1e-300)), spent), a)
+            for a, spent in cost.curve.items()
+        ]
+        fits, order = max(orders)
+        if gaussians > 0.0 and cost.squared is not None and epsilon > 0.0:
+            most = gaussian_multiplier(epsilon, left * gaussians) ** -2
+            fits = max(fits, _times(most * (1 + _ROUNDING), cost.squared))
+        return fits, Terms(order, kept, gaussians)
+
+
+def _part(spent: float, most: float) -> float:
+    """The part of ``most`` that is spent."""
+    if spent <= 0.0:
+        return 0.0
+    return spent / most if most > 0.0 else math.inf
 
 
 def _times(room: float, each: float) -> float:
@@ -266,9 +351,12 @@ def _coupling(limit: Limit) -> float:
 
 def repetitions(account: Account, cost: Cost) -> int:
     """How often a release like this one still fits, charged by its curve."""
-    if account.order is None or not account.holds:
+    terms = account.terms
+    if terms is None or not account.holds:
         return 0
     each = cost.failure + _coupling(account.limit) * cost.distance
-    spent = cost.curve.get(account.order, math.inf)
-    by_order = _times(account.allowed - account.divergence, spent)
-    return int(min(by_order, _times(account.allowed_aside - account._paid_aside, each)))
+    spent = cost.curve.get(terms.order, math.inf)
+    fits = _times(account.allowed - account.divergence, spent)
+    if cost.squared is not None:
+        fits = max(fits, _times(account.allowed_squared - account.squared, cost.squared))
+    return int(min(fits, _times(account.allowed_aside - account._paid_aside, each)))

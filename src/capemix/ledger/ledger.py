@@ -20,7 +20,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final
 
-from capemix.accounting.cost import Cost
+from capemix.accounting.cost import Cost, together
 from capemix.errors import BudgetError, InputError
 from capemix.ledger import chain
 from capemix.ledger.chain import Head
@@ -139,18 +139,18 @@ class Ledger:
         cost: Cost,
         *,
         run: str | None = None,
-        preliminary: bool = False,
         whole: Cost | None = None,
-    ) -> Account:
+        instead: Cost | None = None,
+    ) -> bool:
         """Count a release before it exists. It is on disk when this returns; if it does not fit,
-        `BudgetError`, and nothing is written. ``preliminary`` and ``whole`` are as for
-        `Account.admit`."""
+        `BudgetError`, and nothing is written. ``whole`` and ``instead`` are as for `Account.admit`;
+        whether the latter was charged, and so for all parts of the release, is returned."""
         with self._writing() as (database, accounts):
             account = _declared(accounts, lineage)
-            admitted = account.admit(cost, preliminary=preliminary, whole=whole)
+            admitted = account.admit(cost, whole=whole, instead=instead)
             if admitted is None:
                 raise _overspent(lineage, account, cost)
-            after, way = admitted
+            after, way, paid = admitted
             self._append(
                 database,
                 {
@@ -159,12 +159,11 @@ class Ledger:
                     "what": what,
                     "run": run or secrets.token_hex(8),
                     "way": str(way),
-                    "order": after.order,
-                    "kept": after.kept,
-                    **chain.cost_as_json(cost),
+                    **chain.terms_as_json(after.terms),
+                    **chain.cost_as_json(paid),
                 },
             )
-            return after
+            return paid is instead
 
     def join(self, lineage: str, run: str, most: int) -> bool:
         """Write down that a run whose graph may fall apart was joined, unless ``most`` were before:
@@ -276,14 +275,11 @@ class Lineage:
         if known is None or known.limit != limit:
             self.ledger.set_limit(self.name, limit)
 
-    def check(self, *costs: Cost) -> None:
-        """Raise `BudgetError` if these do not fit, the last being what the others prepare."""
+    def check(self, *costs: Cost, instead: Cost | None = None) -> None:
+        """Raise `BudgetError` if these do not fit, one after the other, nor ``instead`` of all."""
         account = self.account()
-        for place, cost in enumerate(costs, start=1):
-            admitted = account.admit(cost, preliminary=place < len(costs))
-            if admitted is None:
-                raise _overspent(self.name, account, cost)
-            account, _ = admitted
+        if not account.admits(costs, instead=instead):
+            raise _overspent(self.name, account, together(costs) if instead is None else instead)
 
     def charge(
         self,
@@ -291,13 +287,11 @@ class Lineage:
         cost: Cost,
         *,
         run: str | None = None,
-        preliminary: bool = False,
         whole: Cost | None = None,
-    ) -> Account:
+        instead: Cost | None = None,
+    ) -> bool:
         """See `Ledger.charge`."""
-        return self.ledger.charge(
-            self.name, what, cost, run=run, preliminary=preliminary, whole=whole
-        )
+        return self.ledger.charge(self.name, what, cost, run=run, whole=whole, instead=instead)
 
 
 # -- small things ----------------------------------------------------------------------------------
@@ -354,7 +348,7 @@ def _replay(texts: Sequence[str]) -> Iterator[Line]:
             yield Line(entry, accounts[name])
         else:
             cost = chain.cost_from_json(entry)
-            fixed = accounts[name].fixed(entry["order"], entry["kept"])
+            fixed = accounts[name].fixed(chain.terms_from_json(entry))
             accounts[name] = fixed.charged(cost, Way(entry["way"]))
             yield Line(entry, accounts[name], cost)
 

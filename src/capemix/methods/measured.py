@@ -20,7 +20,7 @@ from capemix.errors import InputError
 from capemix.facts import CLASS_LIST, CLASS_SIZES, CLIP_NORM, RANGES, SCALES, Facts
 from capemix.methods.gaussians import shrunk_sizes
 from capemix.methods.told import listed, records_of, stands_out, sure, told_sizes
-from capemix.queries import QueryShape
+from capemix.queries import COUNTED, QueryShape
 from capemix.statistics.histograms import (
     BINS,
     EXPONENTS,
@@ -52,14 +52,14 @@ FINDS: Final = {
 }
 """Which facts each sum finds; ranges and scales make one map."""
 
-COUNT_PART: Final = 0.1
-"""The part of epsilon that is set aside for classes and their sizes."""
+COUNT_PART: Final = 0.01
+"""The share of the whole program's 1/m^2 that classes and their sizes have."""
 
-COLUMNS_PART: Final = 0.2
-"""The part for everything, where columns are measured too."""
+COLUMNS_PART: Final = 0.05
+"""The share of everything, where columns are measured too."""
 
-LIST_FAILURE: Final = 0.25
-"""The part of the opening's delta that bounds the chance of a label that one record alone has."""
+LIST_FAILURE: Final = 0.05
+"""The part of delta that bounds the chance of a label that one record alone has."""
 
 MOST_COLUMNS: Final = 250
 """Columns whose ranges are measured. Beyond, it is not worth its noise, which grows with their
@@ -132,18 +132,26 @@ def lines(plan: Plan) -> tuple[QueryShape, ...]:
         ),
         CLIP_NORM: ("each record's norm", "norms", 1, len(NORMS), 1.0),
     }
-    found = []
-    for name in names:
-        reads, kind, numbers, groups, bound = of[name]
-        found.append(QueryShape(name, reads, kind, numbers, groups, bound, SHARES[name]))
-    return tuple(found)
+    return tuple(
+        QueryShape(
+            name,
+            reads,
+            kind,
+            numbers,
+            groups,
+            bound,
+            SHARES[name],
+            replacement_factor=2.0 if name == SCALES else COUNTED,
+        )
+        for name, (reads, kind, numbers, groups, bound) in ((name, of[name]) for name in names)
+    )
 
 
-def budget_part(opening: Sequence[QueryShape]) -> float:
-    """The part of a plan's budget that is set aside for its opening sums."""
-    if not opening:
+def budget_part(plan: Plan) -> float:
+    """The share of a plan's whole 1/m^2 that its opening sums have."""
+    if not plan.opening:
         return 0.0
-    return COLUMNS_PART if any(line.name == RANGES for line in opening) else COUNT_PART
+    return COLUMNS_PART if any(line.name == RANGES for line in plan.opening) else COUNT_PART
 
 
 def list_failure(opening: Sequence[QueryShape], delta: float) -> float:

@@ -15,7 +15,7 @@ from capemix.facts import CLASS_SIZES
 from capemix.methods.gaussians import shrunk_sizes
 from capemix.methods.measured import counts_of
 from capemix.methods.told import listed, stands_out, told_sizes
-from capemix.queries import QueryShape
+from capemix.queries import COUNTED, QueryShape
 from capemix.statistics.moments import NORMS, Moments, NormHistogram, Spreads
 from capemix.statistics.projection import Projection
 from capemix.sums.steps import DeclaredMap
@@ -38,9 +38,13 @@ def line(
     *,
     norms: bool = True,
     repeats: int = 1,
+    replacement_factor: float | None = None,
 ) -> tuple[QueryShape, ...]:
     """A sum's line of the outline, and with ``norms`` before it that of the norm it is clipped
-    at."""
+    at. A replaced record moves sums of moments from one end to the other, and counts and products
+    by less, unless ``replacement_factor`` says it."""
+    if replacement_factor is None:
+        replacement_factor = COUNTED if statistic in ("spreads", "class counts") else 2.0
     found: tuple[QueryShape, ...] = ()
     if norms:
         found += (
@@ -51,10 +55,20 @@ def line(
                 1,
                 len(NORMS),
                 share=share * NORM_SHARE,
+                replacement_factor=COUNTED,
             ),
         )
         share *= 1.0 - NORM_SHARE
-    own = QueryShape(name, reads, statistic, width, groups, share=share, repeats=repeats)
+    own = QueryShape(
+        name,
+        reads,
+        statistic,
+        width,
+        groups,
+        share=share,
+        repeats=repeats,
+        replacement_factor=replacement_factor,
+    )
     return (*found, own)
 
 

@@ -119,7 +119,7 @@ class Policy:
             return "the plan is not accounted soundly"
         if (reason := self.exceeded(demands_of(plan))) is not None:
             return reason
-        guarantee = plan.guarantee(reference=False)
+        guarantee = plan.guarantee()
         allowed = {Status.GUARANTEE}
         if self.real_arithmetic:
             allowed.add(Status.REAL_ARITHMETIC)
@@ -129,7 +129,7 @@ class Policy:
             return f"epsilon {guarantee.epsilon:.4g} is above what the plan says"
         judged = guarantee
         if plan.relation is not self.relation:  # the site's own limits are in its own relation
-            judged = replace(plan, relation=self.relation).guarantee(reference=False)
+            judged = replace(plan, relation=self.relation).guarantee()
         if judged.epsilon is None or judged.epsilon > self.max_epsilon:
             return f"epsilon {judged.epsilon or math.inf:.4g} is above {self.max_epsilon:.4g} a run"
         if guarantee.delta > self.max_delta:

@@ -39,12 +39,14 @@ def fits_in_messages(plan: Plan) -> bool:
 @dataclass(frozen=True, eq=False)
 class ReleaseStep:
     """``release`` names the release in the proposals of all its sums; ``name`` is this sum's, and
-    ``statistic`` what a record adds to it. ``plan`` has what was measured and chosen so far."""
+    ``statistic`` what a record adds to it. ``plan`` has what was measured and chosen so far.
+    ``paid``: this site's ledger was charged for the whole release with its first sum."""
 
     release: bytes
     plan: Plan
     name: str
     statistic: Statistic
+    paid: bool = False
 
     @cached_property
     def query(self) -> SumQuery:
@@ -89,6 +91,8 @@ class ReleaseStep:
     def costs(self, relation: Relation) -> list[Cost]:
         """Of this sum and of each that follows. What opens a release of drawn records is paid for
         with the first sum, all of it: the ones after that cost nothing more."""
+        if self.paid:
+            return [_nothing(relation)]
         if not (self.plan.drawn and self.plan.opening):
             return self.plan.costs_from(self.name, relation)
         opened, own = self.plan.costs(relation)
@@ -96,13 +100,16 @@ class ReleaseStep:
             return [own]
         return [_nothing(relation) if self.before else opened, own]
 
+    def cost_alone(self, relation: Relation) -> Cost | None:
+        """What may be charged with the first sum instead, for the whole release; see
+        `Account.admit`."""
+        first = self.opens and not self.before
+        return self.plan.cost_alone(relation) if first else None
+
     def fits(self, account: Account) -> bool:
         """Whether this sum and all that follow fit a site's budget."""
-        costs = self.costs(account.limit.relation)
-        if not self.opens:
-            return account.admits(costs)
-        admitted = account.admit(costs[0], preliminary=True)
-        return admitted is not None and admitted[0].admits(costs[1:])
+        relation = account.limit.relation
+        return account.admits(self.costs(relation), instead=self.cost_alone(relation))
 
     def misfit(self) -> str | None:
         """Why this is no sum of its plan, or None. Looks at no row."""

@@ -6,7 +6,7 @@ further bits compared with its tail. Probabilities are thus multiples of 2^-128,
 weights of 192 bits after the point: of 2^20 columns that is 2^-108 in all. The weights themselves
 are off by less than 2^-115, and the tails cut off weigh less than 2^-110.
 
-The discrete Gaussian is Canonne, Kamath, Steinke 2020; the alias method Walker 1977, Vose 1991.
+The alias method is Walker 1977, Vose 1991.
 """
 
 from __future__ import annotations
@@ -217,12 +217,6 @@ def _half_gaussian(sigma: float) -> Words:
     weights = np.empty((last + 1, _WORDS), dtype=np.uint64)
     kernels.active().gaussian_weights(step, ratio, weights)
     return weights
-
-
-@_kept(_LAWS)
-def discrete_gaussian(sigma: float) -> IntegerLaw:
-    """P(x) proportional to exp(-x^2 / 2 sigma^2) on the integers."""
-    return _mirrored(_half_gaussian(sigma))
 
 
 @_kept(_LAWS)

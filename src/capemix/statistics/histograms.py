@@ -13,6 +13,7 @@ from typing import Any, ClassVar, Final, Literal
 import numpy as np
 import numpy.typing as npt
 
+from capemix.queries import COUNTED
 from capemix.sums.rows import bounded_rows, normalise_rows
 from capemix.sums.statistic import statistic
 from capemix.sums.steps import DeclaredMap
@@ -40,6 +41,7 @@ class ClassCounts:
 
     width: ClassVar = 1
     l2_norm_bound: ClassVar = 1.0
+    replacement_factor: ClassVar = COUNTED
 
     @property
     def groups(self) -> int:
@@ -66,6 +68,7 @@ class ValueSizes:
     kind: Literal["value sizes"] = "value sizes"
 
     groups: ClassVar = 1
+    replacement_factor: ClassVar = COUNTED
 
     @property
     def width(self) -> int:

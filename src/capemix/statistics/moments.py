@@ -22,6 +22,7 @@ import numpy.typing as npt
 from capemix import kernels
 from capemix.errors import InputError
 from capemix.kernels.threads import cores, in_parallel
+from capemix.queries import COUNTED
 from capemix.statistics.projection import (
     Codes,
     Projection,
@@ -29,7 +30,7 @@ from capemix.statistics.projection import (
     whole_rows,
     whole_scale,
 )
-from capemix.sums.rows import EXACT_RECORDS, Real, clip_rows, row_norms, truncate_rows
+from capemix.sums.rows import EXACT_RECORDS, STRETCH, Real, clip_rows, row_norms, truncate_rows
 from capemix.sums.statistic import statistic
 
 LEAST: Final = 1e-100
@@ -137,6 +138,10 @@ class Moments(_Projected):
         """The norm of what one record adds, at most."""
         return math.hypot(*self.weights)
 
+    @property
+    def replacement_factor(self) -> float:
+        return replaced_moments(self.weights)
+
     def add(self, sums: npt.NDArray[Any], v: Real, group: Codes, lattice: int | None) -> None:
         a0, a1 = self.weights
         parts = []
@@ -177,6 +182,8 @@ class Spreads(_Projected):
 
     def __post_init__(self) -> None:
         _check_clip(self.clip)
+
+    replacement_factor: ClassVar = COUNTED
 
     @property
     def l2_norm_bound(self) -> float:
@@ -233,6 +240,7 @@ class NormHistogram(_Projected):
     groups: ClassVar = len(NORMS)
     width: ClassVar = 1
     l2_norm_bound: ClassVar = 1.0
+    replacement_factor: ClassVar = COUNTED
     octave: ClassVar = 4
     """Neighbouring groups whose norms are within a factor of 2."""
 
@@ -253,6 +261,13 @@ class NormHistogram(_Projected):
         within = (part * upto[-1] - before) / max(counts[place], 1e-300)
         low = NORMS[place - 1] if place else 0.0
         return float(math.sqrt(self.frame.directions) * (low + within * (NORMS[place] - low)))
+
+
+def replaced_moments(weights: tuple[float, float]) -> float:
+    """How far a replaced record moves counts and means, over their norm bound: within its group the
+    count stays and its mean goes from one end to the other, as long as rounding lets it be; or it
+    goes to another group."""
+    return max(2.0 * weights[1] * (1.0 + STRETCH) / math.hypot(*weights), COUNTED)
 
 
 def _check_clip(clip: float, *weights: float) -> None:

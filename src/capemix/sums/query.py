@@ -14,17 +14,15 @@ from capemix.federation import Federation
 from capemix.queries import Participation, QueryShape
 from capemix.randomness.tables import MAX_SIGMA
 from capemix.sums.rows import MAX_LATTICE_NORM
-from capemix.sums.statistic import Statistic, kind_of
+from capemix.sums.statistic import Statistic, kind_of, replacement_factor_of
 
 
 class NoiseLaw(StrEnum):
-    DISCRETE = "discrete"  # discrete Gaussian on the lattice; sums over sites
-    ROUNDED = "rounded"  # round(N(0, s^2)): a single curator only; PLD is exact
+    ROUNDED = "rounded"  # round(N(0, s^2)) at each site, in whole numbers
     GAUSSIAN = "gaussian"  # floating point
 
 
 ARITHMETIC: Final = {
-    NoiseLaw.DISCRETE: mint.LATTICE,
     NoiseLaw.ROUNDED: mint.ROUNDED,
     NoiseLaw.GAUSSIAN: mint.REAL,
 }
@@ -71,6 +69,13 @@ class SumQuery:
                 f" numbers with a norm bound of {line.l2_norm_bound:g}",
                 value=f"{said[0]}, {said[1]}, {said[2]}, {statistic.l2_norm_bound:g}",
                 fix="ask for what the outline says",
+            )
+        if replacement_factor_of(statistic) > line.replacement_factor:
+            raise InputError(
+                f"the sum {self.name!r}",
+                "may change by more when a record is replaced than its outline says",
+                value=replacement_factor_of(statistic),
+                fix="say the statistic's own replacement_factor in the outline",
             )
         return replace(self, statistic=statistic)
 

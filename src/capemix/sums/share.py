@@ -23,7 +23,7 @@ from capemix.kernels.threads import in_parallel
 from capemix.queries import Participation, Selection
 from capemix.randomness.gaussian import add_gaussian
 from capemix.randomness.source import Source
-from capemix.randomness.tables import discrete_gaussian, rounded_gaussian
+from capemix.randomness.tables import rounded_gaussian
 from capemix.sums.query import Block, NoiseLaw, SumQuery, blocks
 from capemix.sums.select import Selected, select, sum_selected
 from capemix.sums.statistic import Prepared, PreparedRows, RowStatistic, SummedRows
@@ -68,8 +68,7 @@ class SourceDraws:
         if self._law is NoiseLaw.GAUSSIAN:
             add_gaussian(flat, self._deviation, stream)
             return
-        law = rounded_gaussian if self._law is NoiseLaw.ROUNDED else discrete_gaussian
-        law(self._deviation).add_to(flat, stream)
+        rounded_gaussian(self._deviation).add_to(flat, stream)
 
 
 @dataclass(frozen=True, eq=False)

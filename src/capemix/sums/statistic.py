@@ -93,4 +93,10 @@ def kind_of(asked: Statistic) -> str:
     return str(asked.kind)  # type: ignore[attr-defined]
 
 
+def replacement_factor_of(asked: Statistic) -> float:
+    """The largest change when a record is replaced, over the norm bound: 2, from one end to the
+    other, unless the statistic says that it is less (`QueryShape.replacement_factor`)."""
+    return float(getattr(asked, "replacement_factor", 2.0))
+
+
 family(Statistic, lambda: _KINDS.values())

@@ -104,8 +104,8 @@ class PaperModes:
     law: Annotated[
         LawName | None,
         typer.Option(
-            help="Noise: discrete Gaussian, rounded (one curator, exact PLD), or floats"
-            " [default: discrete].",
+            help="Noise: Gaussians rounded to whole numbers, or floats [default: rounded, but for"
+            " Gaussian masks].",
             show_default=False,
             rich_help_panel=PAPER,
         ),

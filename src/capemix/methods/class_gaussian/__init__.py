@@ -21,7 +21,7 @@ from capemix.methods.class_gaussian.estimate import (
     estimate_class_gaussians,
 )
 from capemix.methods.projected import line
-from capemix.queries import QueryShape
+from capemix.queries import COUNTED, QueryShape
 from capemix.statistics.projection import MOST_KEPT
 from capemix.sums.rows import LATTICE_STEP
 from capemix.sums.steps import Coverage, SiteZScore, Step
@@ -126,6 +126,7 @@ class ClassGaussian(Method):
                 1,
                 classes,
                 share=share[CLASS_SIZES],
+                replacement_factor=COUNTED,
             ),
         )
         counted = bool(plan.opening) or facts.class_sizes is not None

@@ -28,10 +28,12 @@ from capemix.methods.image_clusters.estimate import (
     REPEATS,
     SPREAD,
     TEXTURE,
+    WEIGHTS,
     image_rows,
 )
 from capemix.methods.projected import line
 from capemix.queries import QueryShape
+from capemix.statistics.moments import replaced_moments
 from capemix.statistics.projection import MOST_EXACT, MOST_KEPT
 from capemix.statistics.scattering import features_of
 from capemix.sums.steps import Coverage, PublicMap, Step
@@ -216,6 +218,7 @@ class ImageClusters(Method):
                 share,
                 norms=name not in _WITHOUT_NORMS,
                 repeats=REPEATS.get(name, 1),
+                replacement_factor=replaced_moments(WEIGHTS[name]) if name in WEIGHTS else None,
             )
         )
 

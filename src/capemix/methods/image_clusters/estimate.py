@@ -60,8 +60,7 @@ RATE, MOMENTUM, RIDGE = 0.03, 0.5, 2.3
 """Of the teacher's steps; what is added to the curvature is as many times the noise over the
 records."""
 
-_EVEN: Final = (0.5**0.5, 0.5**0.5)
-_MOSTLY_MEANS: Final = (0.5, 0.75**0.5)
+WEIGHTS: Final = {NEAREST: (0.5**0.5, 0.5**0.5), CLUSTERS: (0.5, 0.75**0.5)}
 
 
 def image_rows(method: ImageClusters, sums: Collector) -> SyntheticRows:
@@ -170,7 +169,7 @@ def _clusters(
         points = scattered_by * _normals(points.shape, source, "points", 0)
         clip = taking.clip(NEAREST, replace(frame, points=points), CLIPPED_AT)
         for turn in range(1, REPEATS[NEAREST] + 1):
-            asked = Moments(replace(frame, points=points), clip, _EVEN)
+            asked = Moments(replace(frame, points=points), clip, WEIGHTS[NEAREST])
             sums = taking.sums.ask(f"{NEAREST} {turn}", asked)
             anew = scattered_by * _normals(points.shape, source, "points", turn)
             points = rule.moved_points(
@@ -181,14 +180,14 @@ def _clusters(
             )
     about = replace(frame, points=points, scale=variances**-0.5)
     clip = taking.clip(CLUSTERS, about, CLIPPED_AT)
-    asked = Moments(about, clip, _MOSTLY_MEANS)
+    asked = Moments(about, clip, WEIGHTS[CLUSTERS])
     sums = taking.sums.ask(CLUSTERS, asked)
     seconds, _ = taking.second(CLUSTER_SPREADS, Spreads(about, clip))
     found = rule.found_clusters(
         asked.counts(sums).reshape(classes, each),
         asked.totals(sums).reshape(points.shape),
         seconds.reshape(classes, each, r, r),
-        taking.sums.noise_on(CLUSTERS) * clip / _MOSTLY_MEANS[1],
+        taking.sums.noise_on(CLUSTERS) * clip / WEIGHTS[CLUSTERS][1],
     )
     return about, points, found
 
