@@ -202,8 +202,8 @@ def local(
 
 
 def _charge(lineage: Lineage, made: Plan, read_from_rows: tuple[str, ...], *, seeded: bool) -> None:
-    """All of its sums, before the first is asked for: what is drawn after facts were measured, whose
-    curve is not known yet, by the plan's own epsilon."""
+    """All of its sums, before the first is asked for: what is drawn after facts were measured,
+    whose curve is not known yet, by the plan's own epsilon."""
     from capemix.accounting.cost import together
     from capemix.run import check_countable
 
