@@ -124,7 +124,6 @@ _PROGRAMS: Final[tuple[tuple[str, Callable[..., Program], float, float, dict[str
     ("looks", facts_setting, 2.0, 1e-2, {}),
     ("looks, replaced", facts_setting, 4.0, 1e-2, {"relation": Relation.REPLACE_ONE}),
     ("moments", table_setting, 2.0, 1e-2, _CENTRAL),
-    ("moments, rounded noise", table_setting, 2.0, 1e-2, _CENTRAL),
     ("moments, three sites", table_setting, 2.0, 1e-2, {**_RING, "sites": 3}),
     ("images with a teacher", image_setting, 2.0, 1e-2, _CENTRAL),
 )
