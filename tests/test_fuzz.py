@@ -830,10 +830,12 @@ def test_text_without_an_encoding_inside_a_message_is_refused() -> None:
     site = _forked(worlds()["keys"].sites[1])
     with pytest.raises(wire.ProtocolError, match="is not text"):
         site.answer(signed_request(worlds()["keys"], "keys", body))
-    reply = wire.parse(answered_in("upload")).body | {"setting": "\ud800"}
-    run = _forked(worlds()["upload"].run)
-    run.receive(1, wire.seal(run._context, identity("site 1"), Message("upload", 1, reply)))
-    assert "is not text" in run.lost[1]
+    for round_ in ("shares", "upload"):
+        for name in wire.parse(answered_in(round_)).body:
+            reply = wire.parse(answered_in(round_)).body | {name: "\ud800"}
+            run = _forked(worlds()[round_].run)
+            run.receive(1, wire.seal(run._context, identity("site 1"), Message(round_, 1, reply)))
+            assert 1 in run.lost
 
 
 @pytest.mark.parametrize(

@@ -27,6 +27,7 @@ from capemix.protocol import wire
 from capemix.protocol.agreement import public_bytes
 from capemix.protocol.chunks import LEAST_CHUNK
 from capemix.protocol.coordinator import Run
+from capemix.protocol.journal import Journal
 from capemix.protocol.roster import Member, Roster
 from capemix.protocol.site import Site
 from capemix.protocol.spool import Spool
@@ -153,6 +154,7 @@ class World:
         consent: Callable[[int, ReleaseStep], str | None] = lambda _site, _step: None,
         chunk_bytes: int = LEAST_CHUNK,
         noise_factor: float = 1.0,
+        journal: Path | None = None,
     ) -> None:
         self.plan, self.roster = plan, a_roster(plan.federation.sites)
         folder.mkdir(exist_ok=True)
@@ -161,14 +163,25 @@ class World:
         self.uploads: dict[int, SiteShare] = {}
         step = step_of(plan)
         self.query = step.query
-        self.run = Run(
-            step,
-            self.roster,
-            identity("coordinator"),
-            run,
-            folder,
-            chunk_bytes=chunk_bytes,
-        )
+        self.journal: Journal | None = None
+
+        def coordinator() -> Run:
+            if self.journal is not None:
+                self.journal.close()
+            self.journal = None if journal is None else Journal(journal)
+            return Run(
+                step,
+                self.roster,
+                identity("coordinator"),
+                run,
+                folder,
+                chunk_bytes=chunk_bytes,
+                journal=self.journal,
+            )
+
+        self.coordinator = coordinator
+        """A coordinator of this run, with what is in the journal."""
+        self.run = coordinator()
         self.said: dict[tuple[int, str], bytes] = {}
         """Everything that a site ever answered, arrived or not."""
         self.obeyed: dict[tuple[int, str], dict[str, Any]] = {}

@@ -112,6 +112,11 @@ class Run:
         return ROUNDS[self._round] if self._round < len(ROUNDS) else None
 
     @property
+    def rounds(self) -> tuple[str, ...]:
+        """The run's rounds, as far as is known: "open" is one only if a site complained."""
+        return tuple(name for name in ROUNDS if name != "open" or self._accused)
+
+    @property
     def _asked(self) -> tuple[int, ...]:
         """Whose answer to the open round is needed."""
         if self.round != "open":

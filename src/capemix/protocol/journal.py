@@ -55,6 +55,9 @@ class Journal:
             self.header = header
             self.note(**header)
             self.keep()
+            folder = os.open(self.path.parent, os.O_RDONLY)
+            os.fsync(folder)  # that there is such a file outlasts a crash, too
+            os.close(folder)
         elif self.header != header:
             raise InputError(
                 "journal",
