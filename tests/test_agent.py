@@ -39,12 +39,12 @@ from capemix.methods.mixing.planning import plan_mixtures
 from capemix.plan import Plan
 from capemix.private import PRIVATE
 from capemix.protocol.agreement import public_bytes
+from capemix.protocol.answering import ROUNDS
 from capemix.protocol.chunks import LEAST_CHUNK
 from capemix.protocol.coordinator import Run
 from capemix.protocol.hello import new_challenge, site_of
 from capemix.protocol.policy import Policy
 from capemix.protocol.roster import Member, Roster
-from capemix.protocol.site import ROUNDS
 from capemix.protocol.wire import COORDINATOR, Context, Message, ProtocolError, digest, parse, seal
 from capemix.randomness.source import SeededSource
 from capemix.run import run as carry_out

@@ -23,7 +23,7 @@ import pytest
 from capemix.federation import Federation, MaskKind
 from capemix.plan import Plan
 from capemix.protocol import wire
-from capemix.protocol.site import ROUNDS as ALL_ROUNDS
+from capemix.protocol.answering import ROUNDS as ALL_ROUNDS
 from capemix.protocol.wire import ProtocolError
 from world import World, assert_sum, counting_plan
 

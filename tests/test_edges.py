@@ -18,9 +18,9 @@ from capemix.methods.mixing.planning import plan_mixtures
 from capemix.plan import Plan
 from capemix.protocol import wire
 from capemix.protocol.agreement import public_bytes
+from capemix.protocol.answering import ROUNDS
 from capemix.protocol.policy import Policy
 from capemix.protocol.roster import Member, Roster
-from capemix.protocol.site import ROUNDS
 from capemix.protocol.step import ReleaseStep
 from capemix.protocol.wire import COORDINATOR, Context, Message, ProtocolError
 from capemix.randomness.source import SystemSource

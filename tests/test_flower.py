@@ -48,10 +48,10 @@ from capemix.facts import Facts
 from capemix.methods.mixing import Mixing
 from capemix.plan import Plan, make_plan
 from capemix.protocol.agreement import public_bytes
+from capemix.protocol.answering import ROUNDS
 from capemix.protocol.chunks import LEAST_CHUNK
 from capemix.protocol.hello import introduce
 from capemix.protocol.roster import Member, Roster
-from capemix.protocol.site import ROUNDS
 from capemix.protocol.wire import ProtocolError, parse
 from capemix.randomness.source import SeededSource
 from capemix.run import run as carry_out

@@ -49,10 +49,10 @@ from capemix.methods.mixing import Mixing
 from capemix.methods.mixing.planning import plan_mixtures
 from capemix.plan import Plan, make_plan
 from capemix.protocol import wire
+from capemix.protocol.answering import ROUNDS
 from capemix.protocol.hello import introduce, new_challenge, site_of
 from capemix.protocol.policy import Policy
 from capemix.protocol.roster import Roster
-from capemix.protocol.site import ROUNDS
 from capemix.protocol.step import ReleaseStep
 from capemix.protocol.wire import COORDINATOR, Message
 from capemix.randomness.source import SeededSource

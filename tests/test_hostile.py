@@ -39,8 +39,8 @@ from capemix.protocol.agreement import (
     public_bytes,
     setting_of,
 )
+from capemix.protocol.answering import ROUNDS
 from capemix.protocol.chunks import LEAST_CHUNK
-from capemix.protocol.site import ROUNDS
 from capemix.protocol.wire import COORDINATOR, Context, Message, ProtocolError
 from world import (
     ASKED,

@@ -24,10 +24,10 @@ from capemix.methods.mixing.planning import plan_mixtures
 from capemix.plan import Plan
 from capemix.protocol import group, shamir, wire
 from capemix.protocol.agreement import peers_among, public_bytes
+from capemix.protocol.answering import ROUNDS
 from capemix.protocol.chunks import DEFAULT_CHUNK, LEAST_CHUNK, MOST_CHUNK, Cut
 from capemix.protocol.coordinator import Run
 from capemix.protocol.roster import Member, Roster
-from capemix.protocol.site import ROUNDS
 from capemix.protocol.step import ReleaseStep
 from capemix.protocol.wire import COORDINATOR, Context, Message, ProtocolError
 from capemix.randomness.source import SeededSource
@@ -166,7 +166,7 @@ def test_a_late_upload_stays_out_and_stays_masked(tmp_path: Path) -> None:
     # Its pair keys are known to the server by now; the self mask still hides the upload.
     values = world.uploads[3].values.astype(np.uint64)
     for peer in (0, 1, 2):
-        own = world.run._combined("pair", 3)
+        own = world.run._revealed.secret("pair", 3)
         from capemix.protocol.agreement import pair_key
         from capemix.zerosum.masks import RingMasks, remove_pair_noise
 

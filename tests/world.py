@@ -28,6 +28,7 @@ from capemix.protocol.agreement import public_bytes
 from capemix.protocol.chunks import LEAST_CHUNK
 from capemix.protocol.coordinator import Run
 from capemix.protocol.journal import Journal
+from capemix.protocol.revealed import Revealed
 from capemix.protocol.roster import Member, Roster
 from capemix.protocol.site import Site
 from capemix.protocol.spool import Spool
@@ -276,7 +277,6 @@ class World:
         other = _forked(self)
         other.run, other.sites = _forked(self.run), [_forked(site) for site in self.sites]
         folder = Path(tempfile.mkdtemp(dir=self.run._spool.folder.parent))
-        other.run._spool = _forked(self.run._spool)
         other.run._spool.folder = folder
         for file in self.run._spool.folder.iterdir():
             shutil.copy(file, folder)
@@ -322,10 +322,12 @@ def _forked(value: Any, depth: int = 3) -> Any:
     and their bodies, plans) is shared."""
     if depth == 0 and not isinstance(value, (bytearray, tuple)):
         return value
-    if isinstance(value, (Site, Run, World, Spool)):
+    if isinstance(value, (Site, Run, World, Spool, Revealed)):
         other = copy.copy(value)
         for name, one in vars(value).items():
-            if not isinstance(one, (Site, Run, World, Spool)):
+            if isinstance(one, (Spool, Revealed)):
+                setattr(other, name, _forked(one))
+            elif not isinstance(one, (Site, Run, World)):
                 setattr(other, name, _forked(one, depth - 1))
         return other
     if isinstance(value, dict):

@@ -13,17 +13,16 @@ that its upload is in the sum: a wrong share that it reveals is left out, and it
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from capemix.errors import InputError, printable
-from capemix.protocol import replies, shamir
+from capemix.protocol import replies
 from capemix.protocol.agreement import (
     included_of,
     own_mask_key,
@@ -32,11 +31,12 @@ from capemix.protocol.agreement import (
     public_bytes,
     setting_of,
 )
+from capemix.protocol.answering import ROUNDS
 from capemix.protocol.chunks import DEFAULT_CHUNK, LEAST_CHUNK, MOST_CHUNK, MOST_CHUNKS, Cut
-from capemix.protocol.dealing import KINDS, check_dealing, deal_for, is_share_of
+from capemix.protocol.dealing import check_dealing, deal_for
 from capemix.protocol.journal import Journal
+from capemix.protocol.revealed import Revealed
 from capemix.protocol.roster import Roster
-from capemix.protocol.site import ROUNDS
 from capemix.protocol.spool import Spool
 from capemix.protocol.step import ReleaseStep
 from capemix.protocol.wire import (
@@ -52,8 +52,6 @@ from capemix.protocol.wire import (
 from capemix.randomness.source import erase
 from capemix.sums.aggregate import Aggregate
 from capemix.sums.share import share_bytes, share_dtype
-
-_SECRETS: Final = {"own": "self mask", "pair": "mask key"}
 
 
 class Run:
@@ -95,11 +93,9 @@ class Run:
         self._accused: dict[int, tuple[int, ...]] = {}  # a dealer, and who complains about it
         self._members: tuple[int, ...] = ()
         self._included: tuple[int, ...] | None = None  # once it is decided
-        self._revealed: dict[tuple[str, int], dict[int, bytes]] = {}  # good shares, by holder
+        self._revealed = Revealed(self._query.federation.share_threshold)
         self.lost: dict[int, str] = {}
         """Why a site is missing: shown to the coordinator's people, never to other sites."""
-        self.blamed: dict[int, str] = {}
-        """Who did wrong and could be left in; each has signed what shows it."""
         self._journal: Journal | None = None
         if journal is not None:
             bound = {"to": self._context.plan.hex(), "roster": self._context.roster.hex()}
@@ -139,6 +135,11 @@ class Run:
     def _answers(self) -> dict[int, Message]:
         """To the open round."""
         return self._replies[ROUNDS[self._round]]
+
+    @property
+    def blamed(self) -> dict[int, str]:
+        """Who did wrong and could be left in; each has signed what shows it."""
+        return self._revealed.blamed
 
     @property
     def disputes(self) -> tuple[tuple[int, int], ...]:
@@ -224,7 +225,8 @@ class Run:
         if round_ == "upload":
             self._spool.expect(site, message.body["chunks"])
         elif round_ == "unmask":
-            self._take_shares(site, message.body)
+            dealt = {dealer: m.body for dealer, m in self._replies["shares"].items()}
+            self._revealed.take(site, message.body, dealt)
 
     def wanted(self) -> Iterator[tuple[int, int]]:
         """Chunks to fetch, as (site, index): the first one of every site, then the second ones."""
@@ -290,18 +292,6 @@ class Run:
         gone = tuple(site for site in self._members if site not in self.included)
         return {"own": self.included, "pair": gone}
 
-    def _take_shares(self, holder: int, body: dict[str, Any]) -> None:
-        """Those that are what their dealer's points say. For any other the holder is blamed."""
-        for kind in KINDS:
-            for name, share in body[kind].items():
-                dealer, raw = int(name), bytes.fromhex(share)
-                point = self._replies["shares"][dealer].body[kind][str(holder)]
-                if is_share_of(point, raw):
-                    self._revealed.setdefault((kind, dealer), {})[holder] = raw
-                else:
-                    secret = f"the {_SECRETS[kind]} of site {dealer}"
-                    self.blamed[holder] = f"it revealed a wrong share of {secret}"
-
     @property
     def _setting(self) -> str:
         return setting_of({s: m.body for s, m in self._replies["keys"].items()}, self._members)
@@ -314,7 +304,7 @@ class Run:
             raise ProtocolError("the run is over")
         for site in self.waiting_for:
             self.mark_lost(site, self._silence(site))
-        for site, why in self._caught():
+        for site, why in self._caught().items():
             self.mark_lost(site, why)
         self._check_enough()
         included = self.included if self.round == "upload" else ()
@@ -323,38 +313,29 @@ class Run:
             self._journal.keep()
         self._advance(included)
 
-    def _caught(self) -> list[tuple[int, str]]:
+    def _caught(self) -> dict[int, str]:
         """Whom the answers of a round show to be wrong only when they are held side by side."""
+        said = {site: message.body for site, message in self._answers.items()}
         if self.round == "plan":
-            seeded = [s for s, m in self._answers.items() if m.body["seeded"]]
-            if 0 < len(seeded) < len(self._answers):
-                return [(site, "it draws from a test seed, and others do not") for site in seeded]
+            return replies.seeded_among_others(said)
         if self.round == "keys":
-            keys = {s: (m.body["box"], m.body["mask"]) for s, m in self._answers.items()}
-            times = Counter(key for of in keys.values() for key in of)
-            # They committed to it before any key was shown: nobody can have been copied.
-            why = "it has a key that another site has, too"
-            return [(site, why) for site, of in keys.items() if any(times[key] > 1 for key in of)]
+            return replies.with_one_key(said)
         if self.round == "check":
-            most = self._query.federation.colluding
-            return [
-                (dealer, f"{len(of)} sites got wrong shares from it, and {most} may lie")
-                for dealer, of in self._complained().items()
-                if len(of) > most
-            ]
-        return []
-
-    def _complained(self) -> dict[int, tuple[int, ...]]:
-        """Of each dealer that is here, who complains about it."""
-        said = {h: m.body["complaints"] for h, m in sorted(self._replies["check"].items())}
-        found = {d: tuple(h for h, of in said.items() if d in of) for d in self._alive}
-        return {dealer: of for dealer, of in found.items() if of}
+            complained = replies.complained(said, self._alive)
+            return replies.wrong_to_many(complained, self._query.federation.colluding)
+        return {}
 
     def _check_enough(self) -> None:
         federation = self._query.federation
         if self.round == "unmask":
             # Uploads are in: a site lost from here on costs nothing while enough reveal.
-            self._check_revealed()
+            if len(self._alive) < federation.agreement:
+                raise ProtocolError(
+                    f"{len(self._alive)} sites revealed; {federation.agreement} are needed"
+                )
+            lacking = self._revealed.lacking(self._to_reveal())
+            if lacking is not None:
+                raise ProtocolError(lacking)
         elif self.round == "agree":
             if len(self._answers) < federation.agreement:
                 raise ProtocolError(
@@ -367,28 +348,13 @@ class Run:
                 f" {federation.dropouts} may be missing ({reasons})"
             )
 
-    def _check_revealed(self) -> None:
-        federation = self._query.federation
-        if len(self._alive) < federation.agreement:
-            raise ProtocolError(
-                f"{len(self._alive)} sites revealed; {federation.agreement} are needed"
-            )
-        for kind, of in self._to_reveal().items():
-            for site in of:
-                count = len(self._revealed.get((kind, site), ()))
-                if count < federation.share_threshold:
-                    wrong = "; ".join(f"site {s}: {why}" for s, why in sorted(self.blamed.items()))
-                    raise ProtocolError(
-                        f"of the {_SECRETS[kind]} of site {site} {count} good shares came;"
-                        f" {federation.share_threshold} are needed ({wrong or 'none was wrong'})"
-                    )
-
     def _advance(self, included: tuple[int, ...]) -> None:
         if self.round == "keys":
             nonces = {s: bytes.fromhex(m.body["nonce"]) for s, m in self._answers.items()}
             self._peers = peers_among(self._query.federation, nonces)
         if self.round == "check":
-            self._accused = self._complained()
+            said = {site: message.body for site, message in self._answers.items()}
+            self._accused = replies.complained(said, self._alive)
             if not self._accused:
                 self._round += 1  # nobody has a share to show
                 self._replies["open"] = {}
@@ -455,12 +421,12 @@ class Run:
             raise ProtocolError(f"round {self.round} is still open")
         own_keys = {}
         for site in self.included:
-            secret = self._combined("own", site)
+            secret = self._revealed.secret("own", site)
             own_keys[site] = own_mask_key(self._context, secret)
             erase(secret)
         missing_pairs = {}
         for missing in self._to_reveal()["pair"]:
-            secret = self._combined("pair", missing)
+            secret = self._revealed.secret("pair", missing)
             for site in (s for s in self._peers[missing] if s in self.included):
                 other = bytes.fromhex(self._replies["keys"][site].body["mask"])
                 missing_pairs[site, missing] = pair_key(self._context, secret, other, missing, site)
@@ -474,8 +440,3 @@ class Run:
         for site in self.included:
             self._spool.remove(site)
         return sums
-
-    def _combined(self, kind: str, site: int) -> bytearray:
-        """A secret, from as many good shares as it takes."""
-        found = sorted(self._revealed[kind, site].items())
-        return shamir.combine(dict(found[: self._query.federation.share_threshold]))

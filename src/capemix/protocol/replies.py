@@ -3,6 +3,8 @@ answer they would refuse is the one that leaves, and not they."""
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
 from capemix.protocol import shamir
@@ -74,3 +76,40 @@ def check_revealed(body: Body, wanted: dict[str, set[int]]) -> None:
             raise ProtocolError("it revealed other shares than were agreed")
         for site in shares:
             bytes_of(shares, site, shamir.SHARE_BYTES)
+
+
+# -- what shows only when the answers of a round are held side by side ----------------------------
+
+
+def seeded_among_others(said: Mapping[int, Body]) -> dict[int, str]:
+    """Sites that draw from a test seed where others do not: those would not go on with them."""
+    seeded = [site for site, body in said.items() if body["seeded"]]
+    if len(seeded) == len(said):
+        return {}
+    return dict.fromkeys(seeded, "it draws from a test seed, and others do not")
+
+
+def with_one_key(said: Mapping[int, Body]) -> dict[int, str]:
+    """Sites with a key that another one has. They committed to it before any key was shown, so
+    none of them can have been copied by the others."""
+    times = Counter(body[name] for body in said.values() for name in ("box", "mask"))
+    twice = [s for s, body in said.items() if max(times[body["box"]], times[body["mask"]]) > 1]
+    return dict.fromkeys(twice, "it has a key that another site has, too")
+
+
+def complained(said: Mapping[int, Body], dealers: Iterable[int]) -> dict[int, tuple[int, ...]]:
+    """Of each dealer, who says that it got a wrong share."""
+    of = {
+        dealer: tuple(h for h, body in sorted(said.items()) if dealer in body["complaints"])
+        for dealer in dealers
+    }
+    return {dealer: holders for dealer, holders in of.items() if holders}
+
+
+def wrong_to_many(complained: Mapping[int, tuple[int, ...]], most: int) -> dict[int, str]:
+    """Dealers about whom more sites complain than may lie."""
+    return {
+        dealer: f"{len(holders)} sites got wrong shares from it, and {most} may lie"
+        for dealer, holders in complained.items()
+        if len(holders) > most
+    }

@@ -1,10 +1,7 @@
-"""A site in a run: it answers each round once, and says nothing that depends on its rows except
-the noised and masked upload.
+"""A site in a run: it says nothing that depends on its rows except the noised and masked upload.
 
-Structure after Bonawitz et al. 2017; no input or output happens here. The same request gets the
-same reply again. What the coordinator did not sign is refused and changes nothing; so is another
-request of a round that was answered. If the coordinator signed what is wrong, this site leaves the
-run, and will answer nothing further.
+Structure after Bonawitz et al. 2017; no input or output happens here. How it answers, and what it
+refuses, is in `answering`.
 """
 
 from __future__ import annotations
@@ -12,12 +9,11 @@ from __future__ import annotations
 import hashlib
 import hmac
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Any
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
-from capemix.errors import InputError
 from capemix.protocol import dealing, group, shamir
 from capemix.protocol.agreement import (
     check_keys,
@@ -29,34 +25,25 @@ from capemix.protocol.agreement import (
     public_bytes,
     setting_of,
 )
+from capemix.protocol.answering import Answering
 from capemix.protocol.chunks import LEAST_CHUNK, MOST_CHUNK, Cut
 from capemix.protocol.dealing import Box, Shares
-from capemix.protocol.refund import ERASE, REFUND, erased_by, refundable
+from capemix.protocol.refund import ERASE, erased_by, refundable
 from capemix.protocol.roster import Roster
 from capemix.protocol.step import ReleaseStep
 from capemix.protocol.wire import (
-    COORDINATOR,
-    Context,
     Message,
     ProtocolError,
     bytes_of,
-    digest,
     is_signed,
-    open_message,
     open_text,
-    parse,
-    seal,
     sign,
     sites_of,
 )
-from capemix.randomness.source import Process, SeededSource, Source, erase
+from capemix.randomness.source import SeededSource, Source, erase
 from capemix.sums.query import SumQuery
 from capemix.sums.share import SiteShare, share_bytes
 from capemix.zerosum.masks import SiteKeys
-
-ROUNDS: Final = ("plan", "keys", "shares", "check", "open", "upload", "agree", "unmask")
-"""In their order. The round "open" is for a site about which another one complained, and is left
-out otherwise."""
 
 Consent = Callable[[ReleaseStep], str | None]
 """The site's policy: why a sum, with the plan of its release, is declined, or None. Never sees
@@ -66,7 +53,7 @@ MakeShare = Callable[[SumQuery, SiteKeys], SiteShare]
 """The site's part of the sum, masked with these keys: the one thing that reads rows."""
 
 
-class Site:
+class Site(Answering):
     """One site's side of one run."""
 
     def __init__(
@@ -78,24 +65,10 @@ class Site:
         consent: Consent,
         make_share: MakeShare,
     ) -> None:
-        if public_bytes(identity) != roster.sites[number].key:
-            raise InputError(
-                "identity", "is not the roster's for this site", value=number, fix="use its own key"
-            )
-        self._born = Process.current()
-        self._number = number
-        self._identity = identity
-        self._roster = roster
+        super().__init__(number, identity, roster)
         self._source = source
         self._consent = consent
         self._make_share = make_share
-        self._answered = 0
-        self._broken = False
-        self._replies: dict[str, tuple[bytes, bytes]] = {}  # the digest of a request, and the reply
-        self._said: dict[str, dict[str, Any]] = {}
-        self._context: Context | None = None
-        self.proposed = False
-        """Whether the coordinator itself proposed this run, as its signature shows."""
         self.refunded = False
         """Whether it was shown that this run's uploads stay masked for ever: its cost may be taken
         back."""
@@ -105,63 +78,9 @@ class Site:
         self._dealt: dict[int, Shares] = {}
         self._held: dict[int, Shares] = {}
 
-    def answer(self, raw: bytes) -> bytes:
-        """The reply to the coordinator's request of the next round, or once more to an earlier one.
-
-        Refused after a fork: two copies of a site could be told of different sets of sites, and
-        reveal both secrets of one.
-        """
-        self._born.check("this site's part in the run")
-        request = parse(raw)
-        asked = hashlib.sha256(raw).digest()
-        before = self._replies.get(request.round)
-        if before is not None:
-            if before[0] != asked:
-                raise ProtocolError(f"this site has answered another {request.round} message")
-            return before[1]
-        if request.round in (ERASE, REFUND):
-            reply = self._after_failure(request.round, self._signed(request.round, raw))
-        else:
-            reply = self._next(request, raw)
-        self._replies[request.round] = asked, reply
-        return reply
-
-    def _next(self, request: Message, raw: bytes) -> bytes:
-        """The reply to a request of the next round."""
-        if self._broken or self._answered == len(ROUNDS):
-            raise ProtocolError("this site has left the run")
-        expected = ROUNDS[self._answered]
-        if request.round != expected and (expected, request.round) != ("open", "upload"):
-            raise ProtocolError(f"expected a {expected} message, got another round's")
-        if request.round == "plan":
-            self._context = self._context_of(request, raw)
-        body = self._signed(request.round, raw)
-        self.proposed = True
-        self._broken = True  # until the reply is made: a failed round is never tried again
-        try:
-            reply: Message = getattr(self, f"_{request.round}")(body)
-            self._said[request.round] = reply.body
-            sealed = seal(self._run, self._identity, reply)
-            self._answered = ROUNDS.index(request.round) + 1
-            self._broken = False
-            return sealed
-        finally:
-            if self._broken or self._answered == len(ROUNDS):
-                self.free_upload()
-                self._erase_secrets()
-                self._erase_shares()
-
-    @property
-    def _run(self) -> Context:
-        """What this run's messages are bound to."""
-        if self._context is None:
-            raise ProtocolError("this site knows of no such run")
-        return self._context
-
-    def _signed(self, round_: str, raw: bytes) -> dict[str, Any]:
-        """What the coordinator says. Whoever else sends something has changed nothing."""
-        key = self._roster.coordinator.key
-        return open_message(self._run, raw, key, round=round_, sender=COORDINATOR).body
+    def _said_to(self, round_: str, body: dict[str, Any]) -> dict[str, Any]:
+        said: dict[str, Any] = getattr(self, f"_{round_}")(body)
+        return said
 
     def chunk(self, raw: bytes) -> bytes:
         """A chunk of the upload that was made. Asking changes nothing, and may be repeated."""
@@ -178,6 +97,11 @@ class Site:
         """Free the upload's memory: no chunk can be had any more. The rounds go on."""
         self._uploaded = None
 
+    def _leave(self) -> None:
+        self.free_upload()
+        self._erase_secrets()
+        self._erase_shares()
+
     def _erase_secrets(self) -> None:
         """Whatever could take the masks off an upload. Others' shares of it are all that is left,
         and each holder gives up one of the two at most."""
@@ -193,36 +117,25 @@ class Site:
 
     # -- after a run that failed -----------------------------------------------------------------
 
-    def _after_failure(self, asked: str, body: dict[str, Any]) -> bytes:
+    def _after_failure(self, asked: str, body: dict[str, Any]) -> Message:
         """Erase what could unmask an upload, and say so; then hear that enough others did."""
         if asked == ERASE:
             if "plan" not in self._said or "unmask" in self._said:
                 raise ProtocolError("this site has nothing to erase, or has revealed its shares")
             self._broken = True
-            self.free_upload()
-            self._erase_secrets()
-            self._erase_shares()
-            return seal(self._run, self._identity, erased_by(self._number))
+            self._leave()
+            return erased_by(self._number)
         found = body.get("erased")
         signed = found if isinstance(found, dict) else {}
         enough = refundable(self._run, self._roster, self._query.federation, signed)
         if ERASE not in self._replies or not enough:
             raise ProtocolError("too few sites erased their shares: what was paid stays paid")
         self.refunded = True
-        return seal(self._run, self._identity, Message("refunded", self._number, {}))
+        return Message("refunded", self._number, {})
 
     # -- the plan ----------------------------------------------------------------------------------
 
-    def _context_of(self, request: Message, raw: bytes) -> Context:
-        """The run that a proposal is of, if the coordinator signed it."""
-        run = bytes_of(request.body, "run", 16)
-        if bytes_of(request.body, "roster", 32) != self._roster.digest():
-            raise ProtocolError("the coordinator's roster is not the one this site verified")
-        context = Context(run, self._roster.digest(), digest(request.body.get("step")))
-        open_message(context, raw, self._roster.coordinator.key, round="plan", sender=COORDINATOR)
-        return context
-
-    def _plan(self, body: dict[str, Any]) -> Message:
+    def _plan(self, body: dict[str, Any]) -> dict[str, Any]:
         step = ReleaseStep.from_json(body.get("step"))
         sites, federation = len(self._roster.sites), step.plan.federation
         if federation.sites != sites or not federation.masked:
@@ -237,17 +150,16 @@ class Site:
         self._box = Box(self._run, self._number, box)
         self._mask_secret = group.as_bytes(group.drawn(self._source.stream("mask")))
         self._public = public_bytes(box), group.point_of(self._mask_secret)
-        return self._reply(
-            "plan",
-            accept=reason is None,
-            seeded=isinstance(self._source, SeededSource),
-            reason=reason,
-            commit=commitment(self._run, self._number, self._nonce, *self._public),
-        )
+        return {
+            "accept": reason is None,
+            "seeded": isinstance(self._source, SeededSource),
+            "reason": reason,
+            "commit": commitment(self._run, self._number, self._nonce, *self._public),
+        }
 
     # -- keys --------------------------------------------------------------------------------------
 
-    def _keys(self, body: dict[str, Any]) -> Message:
+    def _keys(self, body: dict[str, Any]) -> dict[str, Any]:
         accepts = self._from_sites(body, "accepts", "plan")
         if not all(message.body.get("accept") is True for message in accepts.values()):
             raise ProtocolError("a site that declined is listed as taking part")
@@ -257,11 +169,11 @@ class Site:
                     raise ProtocolError(f"site {site} draws from a test seed; its noise hides none")
         self._commits = {s: bytes_of(m.body, "commit", 32).hex() for s, m in accepts.items()}
         box, mask = self._public
-        return self._reply("keys", box=box.hex(), mask=mask.hex(), nonce=self._nonce.hex())
+        return {"box": box.hex(), "mask": mask.hex(), "nonce": self._nonce.hex()}
 
     # -- shares of what unmasks --------------------------------------------------------------------
 
-    def _shares(self, body: dict[str, Any]) -> Message:
+    def _shares(self, body: dict[str, Any]) -> dict[str, Any]:
         keys = self._from_sites(body, "keys", "keys")
         if not set(keys) <= set(self._commits):
             raise ProtocolError("a site that did not accept has keys")
@@ -291,7 +203,7 @@ class Site:
         reply = dealing.dealt(self._own_box, self._identity, self._boxes, self._dealt)
         self._held = {self._number: self._dealt.pop(self._number)}
         self._source.erase()  # nothing more is drawn from it
-        return self._reply("shares", **reply)
+        return reply
 
     @property
     def _own_box(self) -> Box:
@@ -301,7 +213,7 @@ class Site:
 
     # -- check what was dealt ----------------------------------------------------------------------
 
-    def _check(self, body: dict[str, Any]) -> Message:
+    def _check(self, body: dict[str, Any]) -> dict[str, Any]:
         """Whose shares are not what their points say. That the dealer signed them is certain."""
         deals = body.get("deals")
         if not isinstance(deals, dict) or not set(deals) <= {str(peer) for peer in self._peers}:
@@ -314,9 +226,9 @@ class Site:
             shares = self._own_box.open(peer, self._boxes[peer], sealed)
             if shares is not None and dealing.are_shares_of(deal, shares):
                 self._held[peer] = shares
-        return self._reply("check", complaints=sorted(set(self._deals) - set(self._held)))
+        return {"complaints": sorted(set(self._deals) - set(self._held))}
 
-    def _open(self, body: dict[str, Any]) -> Message:
+    def _open(self, body: dict[str, Any]) -> dict[str, Any]:
         """Show a share to whoever says that it got none. This site sealed it as it should, so who
         complains lies, and tells the others nothing by it that it could not tell them anyway."""
         complaints = self._messages(body, "complaints", "check")
@@ -328,13 +240,11 @@ class Site:
             raise ProtocolError(
                 f"{len(complaints)} sites complain about this one; {most} may collude"
             )
-        return self._reply(
-            "open", opened={str(h): dealing.shown(self._dealt[h]) for h in complaints}
-        )
+        return {"opened": {str(h): dealing.shown(self._dealt[h]) for h in complaints}}
 
     # -- the upload --------------------------------------------------------------------------------
 
-    def _upload(self, body: dict[str, Any]) -> Message:
+    def _upload(self, body: dict[str, Any]) -> dict[str, Any]:
         self._cut = self._cut_asked_for(body)
         self._members = sites_of(body, "members", len(self._roster.sites))
         if not set(self._members) <= set(self._boxes) or self._number not in self._members:
@@ -358,16 +268,15 @@ class Site:
             keys.erase()
             self._erase_secrets()
         self._uploaded = share.values.data.cast("B")
-        return self._reply(
-            "upload",
-            shape=list(share.values.shape),
-            dtype=share.values.dtype.str,
-            chunks=[
+        return {
+            "shape": list(share.values.shape),
+            "dtype": share.values.dtype.str,
+            "chunks": [
                 hashlib.sha256(self._uploaded[self._cut.span(index)]).hexdigest()
                 for index in range(self._cut.chunks)
             ],
-            setting=sign(self._run, self._identity, self._setting_of(self._number)),
-        )
+            "setting": sign(self._run, self._identity, self._setting_of(self._number)),
+        }
 
     def _hold_shares_of(self, peers: list[int], opened: Any) -> None:
         """Of every peer, and of nobody else: what it sealed, or what it showed later."""
@@ -400,7 +309,7 @@ class Site:
 
     # -- agree on who is in ------------------------------------------------------------------------
 
-    def _agree(self, body: dict[str, Any]) -> Message:
+    def _agree(self, body: dict[str, Any]) -> dict[str, Any]:
         signed = body.get("included")
         if not isinstance(signed, dict):
             raise ProtocolError("the field included must hold sites' signatures")
@@ -414,11 +323,11 @@ class Site:
             if not is_signed(self._run, self._setting_of(site), signed[str(site)], key):
                 raise ProtocolError(f"site {site} masked its upload among other keys or members")
         self._enough(len(self._included))
-        return self._reply("agree", included=included_of(self._included, self._setting))
+        return {"included": included_of(self._included, self._setting)}
 
     # -- reveal, for each site one of its two secrets ----------------------------------------------
 
-    def _unmask(self, body: dict[str, Any]) -> Message:
+    def _unmask(self, body: dict[str, Any]) -> dict[str, Any]:
         signed = body.get("agreed")
         if not isinstance(signed, dict):
             raise ProtocolError("the field agreed must hold sites' signatures")
@@ -442,12 +351,9 @@ class Site:
                 own[str(site)] = of_own.hex()
             else:
                 pair[str(site)] = of_pair.hex()
-        return self._reply("unmask", own=own, pair=pair)
+        return {"own": own, "pair": pair}
 
     # -- what the rounds share -------------------------------------------------------------------
-
-    def _reply(self, round_: str, **body: Any) -> Message:
-        return Message(round_, self._number, body)
 
     def _enough(self, count: int) -> None:
         federation = self._query.federation
