@@ -278,6 +278,12 @@ def test_a_site_that_says_its_noise_is_seeded_leaves_the_others_alone(tmp_path: 
     assert world.run.lost == {BAD: "it draws from a test seed, and others do not"}
 
 
+def test_a_site_that_says_its_noise_is_not_seeded_leaves_the_others_alone(tmp_path: Path) -> None:
+    world = World(counting_plan(4, 1, 1), tmp_path)
+    assert_sum(drive(world, "plan", lambda body: body.update(seeded=False)), (1, 2, 3))
+    assert world.run.lost == {BAD: "it does not draw from a test seed, and others do"}
+
+
 # -- after it: only what is wrong is left out ------------------------------------------------------
 
 

@@ -82,11 +82,13 @@ def check_revealed(body: Body, wanted: dict[str, set[int]]) -> None:
 
 
 def seeded_among_others(said: Mapping[int, Body]) -> dict[int, str]:
-    """Sites that draw from a test seed where others do not: those would not go on with them."""
+    """Sites that draw from a test seed where others do not, who would not go on with them: the
+    fewer of the two have to leave."""
     seeded = [site for site, body in said.items() if body["seeded"]]
-    if len(seeded) == len(said):
-        return {}
-    return dict.fromkeys(seeded, "it draws from a test seed, and others do not")
+    others = [site for site, body in said.items() if not body["seeded"]]
+    if len(seeded) <= len(others):
+        return dict.fromkeys(seeded, "it draws from a test seed, and others do not")
+    return dict.fromkeys(others, "it does not draw from a test seed, and others do")
 
 
 def with_one_key(said: Mapping[int, Body]) -> dict[int, str]:
