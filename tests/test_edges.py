@@ -69,9 +69,18 @@ def test_signatures_of_an_earlier_execution_agree_to_nothing(tmp_path: Path) -> 
 def test_a_site_with_real_noise_does_not_join_sites_with_test_seeds(tmp_path: Path) -> None:
     world = World(counting_plan(4, 1, 1), tmp_path)
     world.sites[0]._source = SystemSource()
-    world.drive()
+    accepts = {}
+    for site, raw in list(world.run.requests()):
+        answer = world.ask(site, raw)
+        assert answer is not None
+        accepts[str(site)] = answer.decode()
+        world.run.receive(site, answer)
+    told = signed_request(world, "keys", {"accepts": accepts})
+    assert world.ask(0, told) is None  # whatever the coordinator does about it
     assert "draws from a test seed" in world.refused[0]
+    world.drive()
     assert world.run.included == (1, 2, 3)
+    assert world.run.lost == {0: "it does not draw from a test seed, and others do"}
 
 
 def test_all_sites_are_asked_about_the_same_columns(tmp_path: Path) -> None:

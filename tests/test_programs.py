@@ -1148,7 +1148,7 @@ def test_with_more_sites_lost_than_allowed_in_all_nothing_is_released(
     """One after the other: each round by itself would have enough."""
     with pytest.raises(ProtocolError, match="2 of 4 sites are left"):
         coordinated(
-            a_plan(), lambda site, asked: (site == 2 and asked >= 20) or (site == 1 and asked >= 40)
+            a_plan(), lambda site, asked: (site == 2 and asked >= 20) or (site == 1 and asked >= 44)
         )
     outcome = Outcome.read(tmp_path / "out")
     assert outcome is not None

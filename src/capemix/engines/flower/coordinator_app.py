@@ -243,6 +243,7 @@ class FlowerEngine:
                 )
                 outcome.lost = {**lost, **outcome.lost}
                 outcome.blamed = {**blamed, **outcome.blamed}
+                outcome.disputes = sorted({*outcome.disputes, *run.disputes})
                 for site in run.lost:
                     self._node_of.pop(site, None)
             outcome.peak_memory["coordinator in rounds"] = peak_memory()
