@@ -24,7 +24,7 @@ from capemix.protocol.step import ReleaseStep
 from capemix.protocol.wire import COORDINATOR, Context, Message, ProtocolError
 from capemix.randomness.source import SystemSource
 from test_agent import a_plan, a_run, a_state, budget, keys
-from world import ASKED, RUN, World, a_document, counting_plan, identity, step_of
+from world import ASKED, RUN, World, a_document, counting_plan, identity, signed_request, step_of
 
 __all__ = ["keys"]  # a fixture
 
