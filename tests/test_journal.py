@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -62,7 +62,12 @@ class Dying:
             self.sent.setdefault((site, str(self.world.run.round)), set()).add(raw)
         return found
 
-    def drive(self, gone: tuple[int, str] | None = None, wrong: int | None = None) -> np.ndarray:
+    def drive(
+        self,
+        gone: tuple[int, str] | None = None,
+        bad: dict[tuple[int, str], Callable[[dict[str, Any]], None]] | None = None,
+    ) -> np.ndarray:
+        """``gone`` never answers a round; ``bad`` changes what a site answers to one."""
         world = self.world
         while (round_ := world.run.round) is not None:
             for site, raw in self.requests():
@@ -70,13 +75,9 @@ class Dying:
                     continue
                 answer = world.ask(site, raw)
                 assert answer is not None
-                if (site, round_) == (wrong, "unmask"):
-                    zero = {"own": {"1": "00" * 32}}
-                    body = wire.parse(answer).body
-                    zero["own"] = {**body["own"], **zero["own"]}
-                    answer = reseal(
-                        answer, lambda b, z=zero: b.update(z), world.plan, f"site {site}"
-                    )
+                change = (bad or {}).get((site, round_))
+                if change is not None:
+                    answer = reseal(answer, change, world.plan, f"site {site}")
                 world.run.receive(site, answer)
                 self.step()
             while wanted := [one for one in world.run.wanted() if (one[0], "chunk") != gone]:
@@ -110,8 +111,23 @@ def test_a_coordinator_may_die_at_any_step(
 
 def test_who_was_blamed_stays_so(world: World) -> None:
     dying = Dying(world, 1)
-    assert_sum(dying.drive(wrong=3)[:1], (0, 1, 2, 3, 4))
-    assert dying.world.run.blamed == {3: "it revealed a wrong share of the self mask of site 1"}
+    assert_sum(dying.drive(bad={(3, "unmask"): one_wrong_share})[:1], (0, 1, 2, 3, 4))
+    assert world.run.blamed == {3: "it revealed a wrong share of the self mask of site 1"}
+
+
+@pytest.mark.parametrize("every", [1, 2, 5])
+@pytest.mark.parametrize("shown", [True, False])
+def test_a_complaint_and_what_came_of_it_outlast_the_coordinator(
+    world: World, every: int, shown: bool
+) -> None:
+    dying = Dying(world, every)
+    found = dying.drive(
+        None if shown else (4, "open"),
+        bad={(2, "check"): lambda body: body.update(complaints=[1, 4])},
+    )
+    assert_sum(found[:1], (0, 1, 2, 3, 4) if shown else (0, 1, 2, 3))
+    assert world.run.disputes == ((2, 1), (2, 4))
+    assert all(len(of) == 1 for of in dying.sent.values())
 
 
 def test_what_was_not_yet_kept_may_be_lost_and_nothing_that_was_sent_changes(
