@@ -203,6 +203,13 @@ def test_a_journal_is_of_one_run_and_for_one_coordinator_at_a_time(
     journal.close()
 
 
+def test_a_journal_that_was_spoilt_is_not_gone_on_with(tmp_path: Path) -> None:
+    path = tmp_path / "journal"
+    path.write_bytes(b'{"run":"00"}\n\0\0\0\n{"closed":"plan"}\n')
+    with pytest.raises(InputError, match="cannot be read"):
+        Journal(path)
+
+
 def test_a_journal_holds_no_secret_of_the_coordinators(tmp_path: Path, world: World) -> None:
     key = identity("coordinator").private_bytes_raw()
     world.drive()

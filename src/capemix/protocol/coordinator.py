@@ -356,7 +356,7 @@ class Run:
             said = {site: message.body for site, message in self._answers.items()}
             self._accused = replies.complained(said, self._alive)
             if not self._accused:
-                self._round += 1  # nobody has a share to show
+                self._round += 1  # over at once: nobody has a share to show
                 self._replies["open"] = {}
         if self.round == "open":
             self._members = self._alive

@@ -39,7 +39,13 @@ class Journal:
         raw = self._file.read()
         whole = raw[: raw.rfind(b"\n") + 1]
         self._file.truncate(len(whole))
-        found = [json.loads(line) for line in whole.splitlines()]
+        try:
+            found = [json.loads(line) for line in whole.splitlines()]
+        except ValueError:  # not the end of it: what was kept is no more what it was
+            self._file.close()
+            raise InputError(
+                "journal", "cannot be read", value=path, fix="propose the release again"
+            ) from None
         self.header: dict[str, Any] | None = found[0] if found else None
         self.events: tuple[dict[str, Any], ...] = tuple(found[1:])
 
