@@ -19,6 +19,7 @@ from capemix.engines.flower.files import Outcome
 from capemix.engines.flower.unfinished import Unfinished
 from capemix.errors import InputError
 from capemix.protocol import wire
+from capemix.protocol.answering import ROUNDS
 from capemix.protocol.chunks import LEAST_CHUNK
 from capemix.protocol.coordinator import Run
 from capemix.protocol.journal import Journal
@@ -293,6 +294,9 @@ def test_an_engine_that_is_begun_again_makes_the_sum_of_the_same_run(
         which = str(message.body["index"]) if message.round == "chunk" else ""
         asked.setdefault((site, message.round, which), set()).add(raw)
     assert all(len(of) == 1 for of in asked.values())
+    order = [ROUNDS.index(wire.parse(raw).round) for _, raw in first.sent if b'"index"' not in raw]
+    again = [ROUNDS.index(wire.parse(raw).round) for _, raw in second.sent if b'"index"' not in raw]
+    assert not order or min(again, default=9) >= max(order)  # no round that was over
     third = MortalGrid(world, 0)  # and once it is made, nobody is asked at all
     assert_sum(sum_with(third)[:1], (0, 1, 2, 3))
     with pytest.raises(InputError, match="unfinished release of another plan"):

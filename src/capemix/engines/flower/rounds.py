@@ -40,8 +40,9 @@ class Round:
 
     def conduct(self, tell: Callable[[], None]) -> None:
         """``tell`` is called whenever there may be news. Closing the round is the caller's."""
+        waiting = set(self._run.waiting_for)  # of a run that is gone on with, some answers are in
         for site, raw in self._run.requests():
-            if site in self._node_of:
+            if site in self._node_of and site in waiting:
                 self._ask((site, None), raw)
         while self._under_way or self._again:
             for (site, index), reply in self._under_way.replies():
