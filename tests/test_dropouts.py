@@ -69,7 +69,7 @@ def _each_signature_checked_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """Forks receive the same messages; whether one is good depends on nothing else."""
     checked = cache(wire.open_message)
     monkeypatch.setattr("capemix.protocol.coordinator.open_message", checked)
-    monkeypatch.setattr("capemix.protocol.site.open_message", checked)
+    monkeypatch.setattr("capemix.protocol.answering.open_message", checked)
 
 
 @dataclass
