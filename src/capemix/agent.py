@@ -1,8 +1,9 @@
 """A site's agent: the one process that holds the rows, the identity, the policy and the budget.
 
 It speaks the protocol over a Unix socket, a frame at a time, to a relay that may be hostile: the
-relay can lose messages, but neither read a row nor make the agent answer twice. Chunks of an upload
-can be had again, the same bytes each time, until the run is over or another run's upload is made.
+relay can lose messages, but neither read a row nor make the agent answer in two ways. Chunks of an
+upload can be had again, the same bytes each time, until the run is over or another run's upload is
+made.
 """
 
 from __future__ import annotations

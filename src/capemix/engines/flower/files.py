@@ -116,6 +116,10 @@ class Outcome:
     reason: str | None = None
     included: list[int] = field(default_factory=list)
     lost: dict[str, str] = field(default_factory=dict)
+    blamed: dict[str, str] = field(default_factory=dict)
+    """Sites that revealed wrong shares, which were left out: their uploads are in."""
+    disputes: list[tuple[int, int]] = field(default_factory=list)
+    """A site, and one about whose shares it complained: one of the two lied."""
     nodes_left_out: dict[str, str] = field(default_factory=dict)
     rounds: list[RoundOver] = field(default_factory=list)
     progress: RoundOpen | None = None
