@@ -161,6 +161,15 @@ def local(
             rich_help_panel=opt.SITES,
         ),
     ] = None,
+    single_user: Annotated[
+        bool,
+        typer.Option(
+            "--single-user",
+            help="Nobody else has an account on this machine: needed where the system cannot close"
+            " loopback to others.",
+            rich_help_panel=opt.SITES,
+        ),
+    ] = False,
     json: opt.Json = False,
 ) -> None:
     """A whole federation on this machine, on loopback: agents, and a SuperLink with SuperNodes that
@@ -191,6 +200,7 @@ def local(
         round_seconds=round_seconds,
         logs=logs,
         watch=None if json else _Narrator(),
+        single_user=single_user,
     )
     found = {"out": str(out), "included": outcome.included, "lost": outcome.lost}
     warnings = read_release(out).manifest.warnings
