@@ -46,7 +46,7 @@ def pry(folder: Path, pids: Iterable[int]) -> list[str]:
         looked_at += [*folder.glob("*"), *folder.glob("keys/*")]
     for path in map(Path, looked_at):
         with suppress(OSError):
-            _ = os.listdir(path) if path.is_dir() else path.open("rb").read(1)
+            _ = list(path.iterdir()) if path.is_dir() else path.open("rb").read(1)
             found.append(f"read {path}")
     for pid in pids:
         for kind in ("user", "net"):
@@ -151,7 +151,7 @@ def test_a_stranger_reaches_nothing_of_a_trial(owner: int, owners_folder: Path) 
         start_new_session=True,
     )
     try:
-        outer = os.readlink("/proc/self/ns/net")
+        outer = Path("/proc/self/ns/net").readlink()
         ports: set[int] = set()
         end = time.monotonic() + 300
         while len(ports) < 3:  # a SuperLink and two SuperNodes
@@ -160,7 +160,7 @@ def test_a_stranger_reaches_nothing_of_a_trial(owner: int, owners_folder: Path) 
             time.sleep(0.2)
             for pid in processes_of(owners_folder):
                 with suppress(OSError):
-                    if os.readlink(f"/proc/{pid}/ns/net") != outer:
+                    if Path(f"/proc/{pid}/ns/net").readlink() != outer:
                         ports |= listening(pid)
         (work,) = owners_folder.glob("capemix-*")
         pids = processes_of(owners_folder)
