@@ -13,6 +13,7 @@ from capemix.cli.command import Commands, MethodCommand
 from capemix.cli.data import describe
 from capemix.cli.evaluate import evaluate
 from capemix.cli.federate import federate
+from capemix.cli.journal import approve, deny, pending, status
 from capemix.cli.ledger import ledger
 from capemix.cli.methods import methods
 from capemix.cli.moved import add_moved
@@ -35,6 +36,8 @@ app.add_typer(ledger, name="ledger")
 app.command(cls=DeclaredCommand)(calibrate)
 app.command(cls=DeclaredCommand)(account)
 app.add_typer(federate, name="federate")
+for _of_the_journal in (pending, approve, deny, status):
+    site.command()(_of_the_journal)
 app.add_typer(site, name="site")
 app.command()(keygen)
 app.command()(audit)

@@ -13,7 +13,7 @@ from capemix.cli import options as opt
 from capemix.cli.calibrate import parse_features
 from capemix.cli.command import Commands, MethodCommand, method_asked
 from capemix.cli.synth import facts_of
-from capemix.errors import InputError
+from capemix.errors import InputError, printable
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from capemix.ledger import Lineage
     from capemix.methods import Method
     from capemix.plan import Plan
+    from capemix.protocol.roster import Roster
 
 Sites = Annotated[int, typer.Option(help="Number of sites.")]
 
@@ -85,7 +86,7 @@ def roster(
     )
     made = Roster(first, tuple(others))
     _write(out, json_.dumps(documents.as_json(made), indent=2) + "\n")
-    _show_digest(made.digest().hex(), json)
+    _show_roster(made, json)
 
 
 @federate.command()
@@ -93,19 +94,26 @@ def digest(
     roster: Annotated[Path, typer.Argument(metavar="ROSTER", help="roster.json.")],
     json: opt.Json = False,
 ) -> None:
-    """What members compare with each other, by voice: the same roster has the same digest."""
+    """What members compare with each other, by voice: the same members have the same digest."""
     from capemix import documents
     from capemix.protocol.roster import Roster
 
-    found = documents.read(Roster, roster, name="roster")
-    _show_digest(found.digest().hex(), json)
+    _show_roster(documents.read(Roster, roster, name="roster"), json)
 
 
-def _show_digest(found: str, as_json: bool) -> None:
+def _show_roster(found: Roster, as_json: bool) -> None:
+    """The digest, and all that it covers."""
+    digest = found.digest().hex()
+    members = {"coordinator": found.coordinator}
+    members |= {f"site {number}": member for number, member in enumerate(found.sites)}
     if as_json:
-        print(json_.dumps({"digest": found}))
-    else:
-        print("roster " + " ".join(found[at : at + 4] for at in range(0, len(found), 4)))
+        covers = {who: {"name": m.name, "identity": m.identity} for who, m in members.items()}
+        print(json_.dumps({"digest": digest, "members": covers}))
+        return
+    print("roster " + " ".join(digest[at : at + 4] for at in range(0, len(digest), 4)))
+    print(f"of {len(found.sites)} sites:")
+    for who, member in members.items():
+        print(f"  {who}: {printable(member.name)}, {member.identity}")
 
 
 @federate.command()
