@@ -219,6 +219,37 @@ def local(
         typer.echo(f"Warning: {warning}.")
 
 
+@federate.command()
+def outcome(
+    release: Annotated[Path, typer.Argument(metavar="RELEASE", help="The run's OUT folder.")],
+    json: opt.Json = False,
+) -> None:
+    """How far a run is, or how it ended; exits with 0 where it released or still runs."""
+    from capemix import documents
+    from capemix.engines.flower.files import RELEASED, RUNNING, Outcome, listed
+
+    found = Outcome.read(release)
+    if found is None:
+        raise InputError(
+            "RELEASE",
+            "has no outcome",
+            value=Outcome.path(release),
+            fix="name the folder that the run was given as out",
+        )
+    if json:
+        print(json_.dumps(documents.as_json(found)))
+    else:
+        lines = [found.status if found.reason is None else f"{found.status}: {found.reason}"]
+        lines += [f"in: {listed(found.included)}"] if found.included else []
+        lines += [f"lost: site {site}: {why}" for site, why in found.lost.items()]
+        lines += [f"left out: node {node}: {why}" for node, why in found.nodes_left_out.items()]
+        lines += [str(found.progress or found.rounds[-1])] if found.rounds else []
+        for line in lines:
+            print(printable(line))
+    if found.status not in (RELEASED, RUNNING):
+        raise typer.Exit(1)
+
+
 def _charge(lineage: Lineage, made: Plan, read_from_rows: tuple[str, ...], *, seeded: bool) -> None:
     """The sums that measure facts and then the others, before the first is asked for."""
     from capemix.run import check_countable

@@ -37,7 +37,7 @@ from capemix.engines.flower.enclosure import (
     Network,
     SharedLoopback,
 )
-from capemix.engines.flower.files import ENDED, RUNNING, Outcome, plan_text
+from capemix.engines.flower.files import DIED, ENDED, RUNNING, Outcome, plan_text
 from capemix.engines.flower.processes import (
     Child,
     ChildError,
@@ -310,7 +310,7 @@ class _Trial:
                     break
                 next_look = time.monotonic() + _LIST_EVERY
             time.sleep(_POLL)
-        if found is None or found.status == RUNNING:
+        if found is None or found.status in (RUNNING, DIED):
             command = [_tool("flwr"), "log", run_id, LINK, "--show"]
             said = processes.run("flwr-log", self._inside(command), _COMMAND_SECONDS).splitlines()
             raise ChildError("the run broke off (--logs keeps it all):\n" + "\n".join(said[-15:]))
