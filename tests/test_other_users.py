@@ -3,14 +3,17 @@ row. Most of these tests need root, to be several users."""
 
 from __future__ import annotations
 
+import encodings.idna  # noqa: F401  # which a stranger could not load later
 import json
 import os
 import shutil
 import signal
 import socket
+import ssl
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
@@ -18,7 +21,9 @@ from pathlib import Path
 
 import pytest
 
-from capemix.engines.flower.enclosure import Enclosure, EnclosureError, listening
+from capemix.engines.flower.app_folder import write_federation
+from capemix.engines.flower.enclosure import Enclosure, EnclosureError, SharedLoopback, listening
+from test_agent import a_plan
 
 ROOT, OWNER, STRANGER = 0, 54321, 54322
 PRIVATE_OF_A_PROCESS = ("environ", "mem", "fd", "root")
@@ -65,7 +70,11 @@ def as_user(user: int, look: Callable[..., list[str]], *words: object) -> list[s
             os.setgroups([])
             os.setresgid(user, user, user)
             os.setresuid(user, user, user)
-            os.write(writing, json.dumps(look(*words)).encode())
+            try:
+                found = look(*words)
+            except Exception as error:  # a surprise is a finding too
+                found = [repr(error)]
+            os.write(writing, json.dumps(found).encode())
         finally:
             os._exit(0)
     os.close(writing)
@@ -176,3 +185,122 @@ def test_a_stranger_reaches_nothing_of_a_trial(owner: int, owners_folder: Path) 
         trial.send_signal(signal.SIGINT)
         trial.wait(60)
     assert processes_of(owners_folder) == []
+
+
+# -- the set-up of docs/guide/federation.md -------------------------------------------------------
+
+
+def claim(port: int, authority: Path) -> list[str]:
+    """What a SuperNode says to somebody without its secret who asks for a task, and for the input
+    of one."""
+    trusted = ssl.create_default_context(cafile=str(authority))
+    heard = []
+    for path in ("acquire-task", "pull-task-input", "pull-messages"):
+        asked = (
+            f"POST /v1/runtime/{path} HTTP/1.1\r\nhost: 127.0.0.1\r\n"
+            "content-type: application/protobuf\r\ncontent-length: 0\r\n\r\n"
+        )
+        with (
+            socket.create_connection(("127.0.0.1", port), timeout=20) as plain,
+            trusted.wrap_socket(plain, server_hostname="127.0.0.1") as stream,
+        ):
+            stream.sendall(asked.encode())
+            heard.append(f"{path} {stream.recv(4096).split()[1].decode()}")
+    return heard
+
+
+@pytest.fixture
+def started(owners_folder: Path) -> Iterator[Callable[..., subprocess.Popen[bytes]]]:
+    """Starts commands of capemix's as a user; they are stopped in the end, the last one first."""
+    running: list[subprocess.Popen[bytes]] = []
+
+    def start(user: int, *words: object) -> subprocess.Popen[bytes]:
+        code = "from capemix.cli import main; main()"
+        process = subprocess.Popen(
+            [sys.executable, "-c", code, *map(str, words)],
+            user=user,
+            group=user,
+            extra_groups=[],
+            cwd="/",
+            env={**os.environ, "HOME": str(owners_folder), "TMPDIR": str(owners_folder)},
+        )
+        running.append(process)
+        return process
+
+    yield start
+    for process in reversed(running):
+        process.send_signal(signal.SIGINT)
+        process.wait(60)
+
+
+def until(done: Callable[[], bool], process: subprocess.Popen[bytes]) -> None:
+    end = time.monotonic() + 240
+    while not done():
+        assert process.poll() is None
+        assert time.monotonic() < end
+        time.sleep(0.2)
+
+
+@needs_root
+def test_a_stranger_starts_nothing_at_a_superlink_and_claims_nothing_at_a_site(
+    owner: int, owners_folder: Path, started: Callable[..., subprocess.Popen[bytes]]
+) -> None:
+    folder, door = owners_folder / "federation", owners_folder / "door"
+    write_federation(folder, a_plan())
+    for path in [folder, *folder.rglob("*")]:
+        os.chown(path, owner, owner)
+    link = started(owner, "federate", "serve", folder, "--host", "localhost", "--door", door)
+    until((folder / "superlink.json").exists, link)
+
+    # A stand-in for the reverse proxy, which lets everything in: TCP to the door.
+    proxy = socket.create_server(("127.0.0.1", 0))
+    threading.Thread(target=pass_on, args=(proxy, door), daemon=True).start()
+    node_port = SharedLoopback().free_port()
+    node_words = ("--superlink", f"localhost:{proxy.getsockname()[1]}", "--port", node_port)
+    node_words += ("--authority", folder / "tls" / "ca.pem", "--key", owners_folder / "node")
+    node_words += ("--socket", owners_folder / "agent.socket", "--logs", owners_folder / "logs")
+    assert started(owner, "site", "node", *node_words).wait(120) == 0
+    public = owners_folder / "node.pub"
+    assert started(owner, "federate", "register", folder, public).wait(120) == 0
+    node = started(owner, "site", "node", *node_words)
+    until(lambda: node_port in listening(os.getpid()), node)
+
+    pids = processes_of(owners_folder)
+    outer = Path("/proc/self/ns/net").readlink()
+    inner = {pid: listening(pid) for pid in pids if Path(f"/proc/{pid}/ns/net").readlink() != outer}
+    ports = set().union(*inner.values())
+    assert ports
+    assert as_user(STRANGER, knock, sorted(ports - listening(os.getpid()))) == []
+    assert as_user(STRANGER, come_in, door) == []
+    assert as_user(owner, come_in, door) == ["came in"]
+    assert as_user(STRANGER, pry, folder / "tls", inner) == []
+    (own,) = owners_folder.glob("capemix-*/ca.pem")
+    authority = owners_folder / "nodes-ca.pem"
+    authority.write_bytes(own.read_bytes())  # which is no secret
+    refused = ["acquire-task 401", "pull-task-input 401", "pull-messages 401"]
+    assert as_user(STRANGER, claim, node_port, authority) == refused
+
+
+def come_in(door: Path) -> list[str]:
+    with suppress(OSError), socket.socket(socket.AF_UNIX) as stream:
+        stream.connect(str(door))
+        return ["came in"]
+    return []
+
+
+def pass_on(proxy: socket.socket, door: Path) -> None:
+    """Every connection to the one, to the other."""
+
+    def carry(source: socket.socket, target: socket.socket) -> None:
+        with suppress(OSError):
+            while part := source.recv(1 << 16):
+                target.sendall(part)
+        with suppress(OSError):
+            target.shutdown(socket.SHUT_WR)
+
+    while True:
+        outside, _ = proxy.accept()
+        inside = socket.socket(socket.AF_UNIX)
+        inside.connect(str(door))
+        for pair in ((outside, inside), (inside, outside)):
+            threading.Thread(target=carry, args=pair, daemon=True).start()

@@ -26,27 +26,27 @@ from conftest import Capemix
 def test_an_outcome_of_a_process_that_is_gone_says_so(tmp_path: Path, capemix: Capemix) -> None:
     out = tmp_path / "release"
     code = (
-        "import sys; from pathlib import Path;"
+        "import os, sys; from pathlib import Path;"
         "from capemix.engines.flower.files import Outcome, ProcessMark;"
-        "Outcome(process=ProcessMark.own()).write(Path(sys.argv[1])); sys.stdin.read()"
+        "Outcome(process=ProcessMark.of(os.getpid())).write(Path(sys.argv[1])); sys.stdin.read()"
     )
     process = subprocess.Popen([sys.executable, "-c", code, str(out)], stdin=subprocess.PIPE)
     while (found := Outcome.read(out)) is None:
         assert process.poll() is None
     assert found.status == RUNNING
-    assert capemix("federate", "outcome", out).out == "running\n"
+    assert capemix("federate", "outcome", out).out == f"{out}: running\n"
     process.kill()
     while Outcome.read(out) == found:  # also while nobody has waited for it
         pass
     ran = capemix("federate", "outcome", out)
-    assert (ran.code, ran.out) == (1, "died: its process is gone; nothing was released\n")
+    assert (ran.code, ran.out) == (1, f"{out}: died: its process is gone; nothing was released\n")
     process.communicate()
     assert capemix("federate", "outcome", out, "--json").json["status"] == DIED
     assert capemix("federate", "outcome", tmp_path / "none").code == 2
 
 
 def test_another_process_with_the_same_number_is_another_one() -> None:
-    own = ProcessMark.own()
+    own = ProcessMark.of(os.getpid())
     assert own.lives
     assert not replace(own, started=own.started[:-1] + "x").lives
     assert replace(own, started="").lives  # where the system tells no more

@@ -120,22 +120,36 @@ def _show_roster(found: Roster, as_json: bool) -> None:
 def init(
     folder: Annotated[Path, typer.Argument(metavar="DIR", help="Absent or empty.")],
     plan: Annotated[Path, typer.Option(help="plan.json, of `capemix federate plan`.")],
+    roster: Annotated[
+        Path | None,
+        typer.Option(help="roster.json, of `capemix federate roster`.", show_default=False),
+    ] = None,
+    identity: Annotated[
+        Path | None,
+        typer.Option(help="The coordinator's NAME.key, which is copied.", show_default=False),
+    ] = None,
     json: opt.Json = False,
 ) -> None:
-    """A folder to run a federation from: Flower app, roster and policy templates."""
+    """A folder to run a federation from: plan, roster, key, Flower app, and a policy for sites to
+    start from."""
+    from capemix import documents
     from capemix.engines.flower.app_folder import write_federation
     from capemix.engines.flower.files import read_plan_file
+    from capemix.protocol.roster import Roster
 
-    written = write_federation(folder, read_plan_file(plan))
+    made = read_plan_file(plan)
+    members = None if roster is None else documents.read(Roster, roster, name="roster")
+    written = write_federation(folder, made, members, identity)
     if json:
         print(json_.dumps({"files": [str(path) for path in written]}))
         return
     for path in written:
         print(path)
-    print(
-        "Next: the members' roster.json and your coordinator.key go there; "
-        "see docs/guide/federation.md."
-    )
+    missing = [
+        name for name, at in (("roster.json", roster), ("coordinator.key", identity)) if not at
+    ]
+    if missing:
+        print(f"Next: {' and '.join(missing)} go there; see docs/guide/federation.md.")
 
 
 @federate.command(cls=MethodCommand)
@@ -182,8 +196,7 @@ def local(
 ) -> None:
     """A whole federation on this machine, on loopback: agents, and a SuperLink with SuperNodes that
     prove who they are, over TLS; or with simulated ones."""
-    if find_spec("flwr") is None:
-        raise InputError("flwr", "is not installed", fix="pip install 'capemix[flower]'")
+    _check_flower()
     from capemix.engines.flower.local import run_on_loopback
     from capemix.release import check_output, read_release
 
@@ -219,6 +232,83 @@ def local(
         typer.echo(f"Warning: {warning}.")
 
 
+Folder = Annotated[
+    Path, typer.Argument(metavar="DIR", help="The federation's folder, of `federate init`.")
+]
+
+
+def _check_flower() -> None:
+    if find_spec("flwr") is None:
+        raise InputError("flwr", "is not installed", fix="pip install 'capemix[flower]'")
+
+
+@federate.command()
+def serve(
+    folder: Folder,
+    host: Annotated[str, typer.Option(help="The name by which the sites reach this host.")],
+    door: Annotated[
+        Path, typer.Option(help="Unix socket for the reverse proxy that lets the sites in.")
+    ],
+    group: Annotated[
+        str | None,
+        typer.Option(
+            help="Group that may open the door, the proxy's [default: this user alone].",
+            show_default=False,
+        ),
+    ] = None,
+) -> None:
+    """Run the SuperLink, closed to other accounts of this machine, until stopped; the first time,
+    make its certificate."""
+    _check_flower()
+    from capemix.engines.flower.standing import LinkFolder
+
+    LinkFolder.of(folder).serve(host, door.absolute(), group)
+
+
+@federate.command()
+def register(
+    folder: Folder,
+    node: Annotated[list[Path], typer.Argument(help="A site's node.pub; several, one by one.")],
+) -> None:
+    """Let sites' SuperNodes in, by the public halves of their keys."""
+    _check_flower()
+    from capemix.engines.flower.standing import LinkFolder
+
+    for public in node:
+        LinkFolder.of(folder).register(public)
+        print(f"{public} is registered")
+
+
+@federate.command("run")
+def run_(
+    folder: Folder,
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            help="Folder for the release [default: DIR/release, and then DIR/release-2, ...].",
+            show_default=False,
+        ),
+    ] = None,
+    json: opt.Json = False,
+) -> None:
+    """Propose the plan to the sites, and wait for the release or the reason why there is none."""
+    _check_flower()
+    import time
+
+    from capemix.engines.flower.files import RUNNING, Outcome
+    from capemix.engines.flower.standing import LinkFolder
+
+    link = LinkFolder.of(folder)
+    target = link.next_release() if out is None else out.absolute()
+    link.start_run(target)
+    tell = None if json else _Narrator()
+    while (found := Outcome.read(target)) is not None and found.status == RUNNING:
+        if tell is not None:
+            tell(found, {})
+        time.sleep(1.0)
+    outcome(target, json=json)
+
+
 @federate.command()
 def outcome(
     release: Annotated[Path, typer.Argument(metavar="RELEASE", help="The run's OUT folder.")],
@@ -237,13 +327,14 @@ def outcome(
             fix="name the folder that the run was given as out",
         )
     if json:
-        print(json_.dumps(documents.as_json(found)))
+        print(json_.dumps({"out": str(release), **documents.as_json(found)}))
     else:
-        lines = [found.status if found.reason is None else f"{found.status}: {found.reason}"]
+        why = "" if found.reason is None else f": {found.reason}"
+        lines = [f"{release}: {found.status}{why}"]
         lines += [f"in: {listed(found.included)}"] if found.included else []
         lines += [f"lost: site {site}: {why}" for site, why in found.lost.items()]
         lines += [f"left out: node {node}: {why}" for node, why in found.nodes_left_out.items()]
-        lines += [str(found.progress or found.rounds[-1])] if found.rounds else []
+        lines += [str(found.progress)] if found.progress else []
         for line in lines:
             print(printable(line))
     if found.status not in (RELEASED, RUNNING):

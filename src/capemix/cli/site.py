@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json as json_
 import signal
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -221,6 +222,33 @@ def serve(
         pass
     finally:
         server.server_close()
+
+
+@site.command()
+def node(
+    superlink: Annotated[str, typer.Option(help="The coordinator's address, HOST:PORT.")],
+    authority: Annotated[Path, typer.Option(help="The coordinator's ca.pem.")],
+    key: Annotated[
+        Path, typer.Option(help="This SuperNode's key; made, with KEY.pub, if it is not there.")
+    ],
+    socket: Annotated[Path, typer.Option(help="The agent's socket.")],
+    port: Annotated[int, typer.Option(help="A free port of loopback.")] = 9094,
+    logs: Annotated[
+        Path | None,
+        typer.Option(help="Folder for what Flower's programs say.", show_default=False),
+    ] = None,
+) -> None:
+    """Run the site's SuperNode, which relays to the agent, until stopped. It asks other accounts of
+    this machine for a secret before it tells them anything."""
+    if find_spec("flwr") is None:
+        raise InputError("flwr", "is not installed", fix="pip install 'capemix[flower]'")
+    from capemix.engines.flower.standing import new_node_key, run_node
+
+    if not key.exists():
+        public = new_node_key(key)
+        print(f"{public} is for the coordinator; once it is registered, start this again")
+        return
+    run_node(superlink, authority.absolute(), key.absolute(), socket.absolute(), port, logs)
 
 
 def _warn_of_memory(state: SiteState) -> None:

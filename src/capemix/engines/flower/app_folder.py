@@ -11,13 +11,17 @@ from typing import Any, Final
 
 from capemix import documents
 from capemix.accounting.cost import together
+from capemix.agent import load_identity
+from capemix.engines.flower.credentials import write_private
 from capemix.engines.flower.files import plan_text
 from capemix.errors import InputError
 from capemix.guarantee import Status
 from capemix.ledger import Account
 from capemix.plan import Plan
+from capemix.protocol.agreement import public_bytes
 from capemix.protocol.demands import Demands, demands_of
 from capemix.protocol.policy import Policy
+from capemix.protocol.roster import Roster
 from capemix.protocol.step import ReleaseStep
 
 PACKAGE: Final = "capemix_run"
@@ -160,8 +164,11 @@ def _fits_repeatedly(plan: Plan, account: Account) -> bool:
     return True
 
 
-def write_federation(folder: Path, plan: Plan) -> list[Path]:
-    """What a coordinator starts from: the plan, the app, and templates for the others to fill in.
+def write_federation(
+    folder: Path, plan: Plan, members: Roster | None = None, identity: Path | None = None
+) -> list[Path]:
+    """What a coordinator starts from: the plan, the app, a policy for the sites, the roster (or a
+    template of it) and the coordinator's key, if it is given.
 
     The app is in a folder of its own, so that nothing else is shipped.
     """
@@ -169,20 +176,39 @@ def write_federation(folder: Path, plan: Plan) -> list[Path]:
         raise InputError(
             "DIR", "is in use", value=folder, fix="name a folder that is absent or empty"
         )
+    key = None
+    if members is not None and len(members.sites) != plan.federation.sites:
+        raise InputError(
+            "roster",
+            f"must have the plan's {plan.federation.sites} sites",
+            value=len(members.sites),
+            fix="bring the two in line",
+        )
+    if identity is not None:
+        own = public_bytes(load_identity(identity))
+        if members is not None and own != members.coordinator.key:
+            raise InputError(
+                "identity", "is not the roster's coordinator", value=identity, fix="check both"
+            )
+        key = identity.read_bytes()
     folder.mkdir(parents=True, exist_ok=True)
     proposed, roster, policy = (folder / f"{n}.json" for n in ("plan", "roster", "policy"))
     proposed.write_text(plan_text(plan))
     blank = {"name": "", "identity": ""}
     sites = [{**blank, "name": f"site-{s}"} for s in range(plan.federation.sites)]
-    members = {"coordinator": {**blank, "name": "coordinator"}, "sites": sites}
-    roster.write_text(json.dumps(members, indent=2) + "\n")
+    template = {"coordinator": {**blank, "name": "coordinator"}, "sites": sites}
+    found = template if members is None else documents.as_json(members)
+    roster.write_text(json.dumps(found, indent=2) + "\n")
     limits = documents.as_json(fitting_policy(plan))
     policy.write_text(json.dumps(limits, indent=2) + "\n")
+    own_key = folder / "coordinator.key"
+    if key is not None:
+        write_private(own_key, key)
     config = run_config(
         plan=proposed,
         roster=roster,
-        identity=folder / "coordinator.key",
+        identity=own_key,
         out=folder / "release",
     )
     write_app(folder / "app", config)
-    return [proposed, roster, policy, folder / "app"]
+    return [proposed, roster, policy, *([] if key is None else [own_key]), folder / "app"]

@@ -7,6 +7,7 @@ Flower's own exit codes do not say.
 
 from __future__ import annotations
 
+import os
 import secrets
 import tempfile
 import time
@@ -123,7 +124,7 @@ def server_app() -> ServerApp:
 def main(grid: Grid, context: Context) -> None:
     """One run: a release, or a reason; either way an outcome."""
     settings = Settings.from_config(context.run_config)
-    outcome = Outcome(process=ProcessMark.own())
+    outcome = Outcome(process=ProcessMark.of(os.getpid()))
     outcome.write(settings.out)
     try:
         _conduct(grid, settings, outcome)

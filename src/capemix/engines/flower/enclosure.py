@@ -10,6 +10,7 @@ keeps it, and in front of each command that joins it.
 
 from __future__ import annotations
 
+import asyncio
 import ctypes
 import fcntl
 import os
@@ -78,8 +79,17 @@ class Enclosure:
         self._keeper.kill()
         self._keeper.communicate()
 
+    @property
+    def keeper(self) -> int:
+        """The process that keeps the network."""
+        return self._keeper.pid
+
     def joining(self, command: Sequence[str | Path]) -> list[str | Path]:
-        return [sys.executable, "-I", __file__, str(self._keeper.pid), *command]
+        return joining(self.keeper, command)
+
+    def door(self, path: Path, port: int) -> list[str | Path]:
+        """The command that lets whoever may open this Unix socket in to one port, and no other."""
+        return self.joining([sys.executable, "-I", __file__, "door", path, str(port)])
 
     def free_port(self) -> int:
         self._next_port += 1
@@ -106,6 +116,11 @@ class SharedLoopback:
                 return True
         except OSError:
             return False
+
+
+def joining(keeper: int, command: Sequence[str | Path]) -> list[str | Path]:
+    """The command that runs this command in the network that a process keeps."""
+    return [sys.executable, "-I", __file__, str(keeper), *command]
 
 
 def listening(pid: int) -> set[int]:
@@ -166,8 +181,34 @@ def _join(keeper: str, command: list[str]) -> None:
     os.execvp(command[0], command)
 
 
+async def _door(path: str, port: int) -> None:
+    """A Unix socket that this user and a group may open, and what comes in goes to a port here."""
+
+    async def carry(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with suppress(OSError):
+            while part := await reader.read(1 << 16):
+                writer.write(part)
+                await writer.drain()
+        with suppress(OSError):
+            writer.close()
+
+    async def let_in(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            inner_reader, inner_writer = await asyncio.open_connection(HOST, port)
+        except OSError:
+            writer.close()
+            return
+        await asyncio.gather(carry(reader, inner_writer), carry(inner_reader, writer))
+
+    os.umask(0o117)
+    server = await asyncio.start_unix_server(let_in, path)
+    await server.serve_forever()
+
+
 if __name__ == "__main__":
     if sys.argv[1] == "keep":
         _keep()
+    elif sys.argv[1] == "door":
+        asyncio.run(_door(sys.argv[2], int(sys.argv[3])))
     else:
         _join(sys.argv[1], sys.argv[2:])

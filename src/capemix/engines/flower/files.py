@@ -118,8 +118,8 @@ class ProcessMark:
     started: str
 
     @classmethod
-    def own(cls) -> ProcessMark:
-        return cls(os.getpid(), _started(os.getpid()) or "")
+    def of(cls, pid: int) -> ProcessMark:
+        return cls(pid, _started(pid) or "")
 
     @property
     def lives(self) -> bool:

@@ -5,7 +5,6 @@ and everything is stopped."""
 from __future__ import annotations
 
 import json
-import os
 import secrets
 import shutil
 import sys
@@ -29,7 +28,7 @@ from capemix.engines.flower.app_folder import (
     run_config,
     write_app,
 )
-from capemix.engines.flower.credentials import ServerFiles, loopback_certificate, node_key
+from capemix.engines.flower.credentials import ServerFiles, node_key, server_certificate
 from capemix.engines.flower.enclosure import (
     HOST,
     Enclosure,
@@ -46,6 +45,13 @@ from capemix.engines.flower.processes import (
     terminate_as_interrupt,
     wait_until,
 )
+from capemix.engines.flower.programs import (
+    LINK,
+    environment,
+    link_command,
+    tool,
+    write_flower_config,
+)
 from capemix.engines.flower.relay import AGENT_SOCKET, AGENT_SOCKETS
 from capemix.errors import InputError
 from capemix.plan import Plan
@@ -54,9 +60,6 @@ from capemix.protocol.policy import MOST_SIZE, Policy
 from capemix.protocol.roster import Member, Roster
 from capemix.protocol.wire import ProtocolError
 from capemix.release import check_output
-
-LINK: Final = "trial"
-"""What Flower's own configuration calls this SuperLink."""
 
 _START_SECONDS: Final = 90.0
 _COMMAND_SECONDS: Final = 60.0
@@ -200,8 +203,8 @@ class _Trial:
 
     def run(self, processes: Processes, watch: Watch | None) -> Outcome:
         port = self.network.free_port()
-        server = loopback_certificate(self.work)
-        self._flower_config(port, server)
+        server = server_certificate(self.work)
+        write_flower_config(self.work / "flwr", port, server)
         link = self._start_link(processes, port, server)
         agents = [self._start_agent(processes, site) for site in self._numbers]
         wait_until(
@@ -220,7 +223,7 @@ class _Trial:
                 f"the agent of site {site} does not listen",
             )
         processes.check(agents)
-        submit = [_tool("flwr"), "run", self.work / "app", LINK, "--format", "json"]
+        submit = [tool("flwr"), "run", self.work / "app", LINK, "--format", "json"]
         if self.simulated:
             submit += ["--federation-config", self._simulation]
         started = json.loads(processes.run("flwr-run", self._inside(submit), _COMMAND_SECONDS))
@@ -231,20 +234,9 @@ class _Trial:
         outcome.peak_memory["agent"] = max(peak_memory(agent.pid) for agent in agents)
         return outcome
 
-    def _flower_config(self, port: int, server: ServerFiles) -> None:
-        home = self.work / "flwr"
-        home.mkdir()
-        (home / "config.toml").write_text(
-            f'[superlink]\ndefault = "{LINK}"\n\n[superlink.{LINK}]\naddress = "{HOST}:{port}"\n'
-            f"root-certificates = {json.dumps(str(server.authority))}\n"
-        )
-
     def _start_link(self, processes: Processes, port: int, server: ServerFiles) -> Child:
-        command = [_tool("flower-superlink"), "--host", HOST, "--port", str(port)]
-        command += ["--ssl-ca-certfile", server.authority, "--ssl-certfile", server.certificate]
-        command += ["--ssl-keyfile", server.key]
+        command = link_command(port, server)
         command += ["--simulation" if self.simulated else "--enable-supernode-auth"]
-        command += ["--disable-runtime-dependency-installation"]
         return processes.start("superlink", self._inside(command))
 
     def _start_agent(self, processes: Processes, site: int) -> Child:
@@ -266,10 +258,10 @@ class _Trial:
         private, public = node_key(self.work, f"node-{site}")
         processes.run(
             f"register-{site}",
-            self._inside([_tool("flwr"), "supernode", "register", public, LINK]),
+            self._inside([tool("flwr"), "supernode", "register", public, LINK]),
             _COMMAND_SECONDS,
         )
-        command = [_tool("flower-supernode"), "--superlink", f"{HOST}:{port}"]
+        command = [tool("flower-supernode"), "--superlink", f"{HOST}:{port}"]
         command += ["--root-certificates", server.authority]
         command += ["--auth-supernode-private-key", private]
         command += ["--host", HOST, "--port", str(self.network.free_port())]
@@ -311,7 +303,7 @@ class _Trial:
                 next_look = time.monotonic() + _LIST_EVERY
             time.sleep(_POLL)
         if found is None or found.status in (RUNNING, DIED):
-            command = [_tool("flwr"), "log", run_id, LINK, "--show"]
+            command = [tool("flwr"), "log", run_id, LINK, "--show"]
             said = processes.run("flwr-log", self._inside(command), _COMMAND_SECONDS).splitlines()
             raise ChildError("the run broke off (--logs keeps it all):\n" + "\n".join(said[-15:]))
         if found.status == ENDED:
@@ -320,7 +312,7 @@ class _Trial:
         return found
 
     def _status(self, processes: Processes, run_id: str) -> str:
-        command = [_tool("flwr"), "list", LINK, "--run-id", run_id, "--format", "json"]
+        command = [tool("flwr"), "list", LINK, "--run-id", run_id, "--format", "json"]
         found = json.loads(processes.run("flwr-list", self._inside(command), _COMMAND_SECONDS))
         return str(found["runs"][0]["status"])
 
@@ -395,20 +387,7 @@ def _hand_over(made: Path, out: Path) -> None:
 
 
 def _environment(work: Path) -> dict[str, str]:
-    programs = str(Path(sys.executable).parent)
-    own = {
-        "FLWR_HOME": str(work / "flwr"),
-        "FLWR_TELEMETRY_ENABLED": "0",
-        "FLWR_DISABLE_UPDATE_CHECK": "1",
-        "FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION": "1",
-        "NO_PROXY": f"{HOST},localhost",
-        "no_proxy": f"{HOST},localhost",
-        "PYTHONUNBUFFERED": "1",
-        "TMPDIR": str(work),
-        **_ray(work),
-        "PATH": programs + os.pathsep + os.environ.get("PATH", os.defpath),
-    }
-    return {**os.environ, **own}
+    return {**environment(work / "flwr"), "TMPDIR": str(work), **_ray(work)}
 
 
 def _ray(work: Path) -> dict[str, str]:
@@ -422,10 +401,3 @@ def _ray(work: Path) -> dict[str, str]:
         "RAY_TMPDIR": str(work),
         "RAY_USAGE_STATS_ENABLED": "0",
     }
-
-
-def _tool(name: str) -> str | Path:
-    found = shutil.which(name, path=str(Path(sys.executable).parent)) or shutil.which(name)
-    if found is None:
-        raise InputError(name, "is not installed", fix="pip install 'capemix[flower]'")
-    return found
