@@ -9,6 +9,7 @@ import os
 import shutil
 import signal
 import socket
+import socketserver
 import ssl
 import subprocess
 import sys
@@ -210,6 +211,32 @@ def claim(port: int, authority: Path) -> list[str]:
 
 
 @pytest.fixture
+def proxy(owners_folder: Path) -> Iterator[int]:
+    """The port of a stand-in for the reverse proxy: whatever comes in goes to the door."""
+
+    def carry(source: socket.socket, target: socket.socket) -> None:
+        with suppress(OSError):
+            while part := source.recv(1 << 16):
+                target.sendall(part)
+        with suppress(OSError):
+            target.shutdown(socket.SHUT_WR)
+
+    class PassOn(socketserver.BaseRequestHandler):
+        def handle(self) -> None:
+            with socket.socket(socket.AF_UNIX) as inside, suppress(OSError):
+                inside.connect(str(owners_folder / "door"))
+                back = threading.Thread(target=carry, args=(inside, self.request))
+                back.start()
+                carry(self.request, inside)
+                back.join()
+
+    with socketserver.ThreadingTCPServer(("127.0.0.1", 0), PassOn) as server:
+        threading.Thread(target=server.serve_forever).start()
+        yield server.server_address[1]
+        server.shutdown()
+
+
+@pytest.fixture
 def started(owners_folder: Path) -> Iterator[Callable[..., subprocess.Popen[bytes]]]:
     """Starts commands of capemix's as a user; they are stopped in the end, the last one first."""
     running: list[subprocess.Popen[bytes]] = []
@@ -243,7 +270,10 @@ def until(done: Callable[[], bool], process: subprocess.Popen[bytes]) -> None:
 
 @needs_root
 def test_a_stranger_starts_nothing_at_a_superlink_and_claims_nothing_at_a_site(
-    owner: int, owners_folder: Path, started: Callable[..., subprocess.Popen[bytes]]
+    owner: int,
+    owners_folder: Path,
+    proxy: int,
+    started: Callable[..., subprocess.Popen[bytes]],
 ) -> None:
     folder, door = owners_folder / "federation", owners_folder / "door"
     write_federation(folder, a_plan())
@@ -252,11 +282,8 @@ def test_a_stranger_starts_nothing_at_a_superlink_and_claims_nothing_at_a_site(
     link = started(owner, "federate", "serve", folder, "--host", "localhost", "--door", door)
     until((folder / "superlink.json").exists, link)
 
-    # A stand-in for the reverse proxy, which lets everything in: TCP to the door.
-    proxy = socket.create_server(("127.0.0.1", 0))
-    threading.Thread(target=pass_on, args=(proxy, door), daemon=True).start()
     node_port = SharedLoopback().free_port()
-    node_words = ("--superlink", f"localhost:{proxy.getsockname()[1]}", "--port", node_port)
+    node_words = ("--superlink", f"localhost:{proxy}", "--port", node_port)
     node_words += ("--authority", folder / "tls" / "ca.pem", "--key", owners_folder / "node")
     node_words += ("--socket", owners_folder / "agent.socket", "--logs", owners_folder / "logs")
     assert started(owner, "site", "node", *node_words).wait(120) == 0
@@ -286,21 +313,3 @@ def come_in(door: Path) -> list[str]:
         stream.connect(str(door))
         return ["came in"]
     return []
-
-
-def pass_on(proxy: socket.socket, door: Path) -> None:
-    """Every connection to the one, to the other."""
-
-    def carry(source: socket.socket, target: socket.socket) -> None:
-        with suppress(OSError):
-            while part := source.recv(1 << 16):
-                target.sendall(part)
-        with suppress(OSError):
-            target.shutdown(socket.SHUT_WR)
-
-    while True:
-        outside, _ = proxy.accept()
-        inside = socket.socket(socket.AF_UNIX)
-        inside.connect(str(door))
-        for pair in ((outside, inside), (inside, outside)):
-            threading.Thread(target=carry, args=pair, daemon=True).start()
