@@ -904,3 +904,15 @@ def test_a_policys_limit_binds_nobody_before_something_is_charged(ledger: Ledger
     assert rows.account().limit.epsilon == 2.0
     rows.set_limit(Limit(1.0, 1e-5))  # down it goes at any time
     assert rows.account().limit.epsilon == 1.0
+
+
+def test_a_graph_is_counted_as_often_as_it_is_joined(ledger: Ledger) -> None:
+    people = ledger.lineage("people")
+    assert [people.join("one", 2) for _ in range(3)] == [True, True, False]
+    assert not Ledger.open(ledger.path).lineage("people").join("two", 2)
+
+
+def test_a_line_that_is_no_text_was_edited(ledger: Ledger) -> None:
+    edit(ledger, "UPDATE entries SET text = CAST(text AS BLOB)")
+    with pytest.raises(InputError, match="was edited"):
+        ledger.verify()

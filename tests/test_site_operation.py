@@ -389,3 +389,19 @@ def test_an_answer_is_a_whole_file_or_none(tmp_path: Path) -> None:
     assert not list(tmp_path.rglob("*.part"))
     assert {event["event"] for event in journal.events()} == {"asked", "approved", "denied"}
     assert (tmp_path / "ledger.db.site").stat().st_mode & 0o077 == 0
+
+
+def test_a_name_that_cannot_be_a_socket_leaves_nothing_behind(
+    members: dict[str, Any], tmp_path: Path
+) -> None:
+    with pytest.raises(InputError, match="socket cannot be listened on: .*too long"):
+        serve(a_site(members, tmp_path), tmp_path / ("long" * 40))
+    serve(a_site(members, tmp_path), tmp_path / "socket").server_close()  # the lock is free
+
+
+def test_plans_that_wait_fill_no_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("capemix.journal._MOST_PENDING", 3)
+    journal = Journal.beside(tmp_path / "ledger.db")
+    for samples in range(20, 30):
+        assert journal.answer_to(a_plan(samples=samples)) is Answer.PENDING
+    assert len(journal.plans()) == 3

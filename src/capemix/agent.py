@@ -115,12 +115,13 @@ class Agent:
                 raise ProtocolError("this site has been in that run already")
             site = self._site(run)
             try:
-                return site.answer(raw)
+                reply = site.answer(raw)
             finally:
                 if site.proposed:  # what anyone else sends leaves no trace
                     self._runs[run] = site
                     self._let_go()
-                    self._answered(asked.round, run)
+            self._answered(asked.round, run)
+            return reply
 
     def _answered(self, round_: str | None, run: str | None) -> None:
         """For the site's own people."""
@@ -288,15 +289,15 @@ class _Server(socketserver.UnixStreamServer):
     def __init__(self, path: Path, agent: Agent) -> None:
         self.agent = agent
         self.lock = ExitStack()
+        self._path, self._inode = path, 0
         super().__init__(str(path), _Handler)
-        self._own = path, path.stat().st_ino
+        self._inode = path.stat().st_ino
 
     def server_close(self) -> None:
         """Nothing of this server is left, and nothing of another one's is touched."""
-        path, number = self._own
         with suppress(OSError):
-            if path.stat().st_ino == number:
-                path.unlink()
+            if self._path.stat().st_ino == self._inode:
+                self._path.unlink()
         super().server_close()
         self.lock.close()
 
@@ -339,6 +340,13 @@ def serve(state: SiteState, path: Path, group: str | None = None) -> _Server:
         before = os.umask(0o177)
         try:
             server = _Server(path, Agent(state))
+        except OSError as error:
+            raise InputError(
+                "socket",
+                f"cannot be listened on: {error.strerror or error}",
+                value=path,
+                fix="name a file with a short path, in a folder that this user may write to",
+            ) from None
         finally:
             os.umask(before)
         server.lock = stack.pop_all()

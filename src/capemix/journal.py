@@ -26,6 +26,9 @@ _DIGITS: Final = re.compile("[0-9a-f]{64}")
 _SHOWN: Final = 16
 """Digits of an identity that name its files."""
 
+_MOST_PENDING: Final = 100
+"""Plans that wait. If a coordinator proposes more, they are declined and not kept."""
+
 _LEAST_DIGITS: Final = 12
 """Of a digest that is given by its beginning."""
 
@@ -137,8 +140,9 @@ class Journal:
         for answer in Answer:
             if self._file(found, answer).exists():
                 return answer
-        self._keep(found, Answer.PENDING, json.dumps(documents.as_json(plan), indent=2) + "\n")
-        self.note("asked", plan=found)
+        if len(list(self._plans.glob(f"*.{Answer.PENDING}.json"))) < _MOST_PENDING:
+            self._keep(found, Answer.PENDING, json.dumps(documents.as_json(plan), indent=2) + "\n")
+            self.note("asked", plan=found)
         return Answer.PENDING
 
     def plans(self) -> list[PlanAsked]:

@@ -64,7 +64,8 @@ def first_edited(lines: Sequence[tuple[int, str, str]]) -> int | None:
     for place, (number, text, found) in enumerate(lines, start=1):
         # In JSON a text's own quotes are escaped, so these are the line's fields or an object's in
         # it; reading all of it as JSON would take ten times as long.
-        follows = f'"previous":"{before}"' in text and f'"line":{number},' in text
+        marks = f'"previous":"{before}"', f'"line":{number},'
+        follows = isinstance(text, str) and all(mark in text for mark in marks)
         if not follows or number != place or hash_of(text) != found:
             return place
         before = found

@@ -12,6 +12,7 @@ import os
 import secrets
 import sqlite3
 import tempfile
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field, replace
@@ -69,6 +70,8 @@ class _Walked:
     hash: str = chain.START
     accounts: dict[str, Account] = field(default_factory=dict)
     runs: dict[tuple[str, str], set[str]] = field(default_factory=dict)
+    joined: Counter[str] = field(default_factory=Counter)
+    """How often each lineage joined a graph that may fall apart."""
 
     def passes(self, written: Sequence[tuple[int, str, str]]) -> bool:
         """Whether the chain still goes through the hash where this ends."""
@@ -81,10 +84,7 @@ class _Walked:
         run = line.entry.get("run")
         if run is not None:
             self.runs.setdefault((line.lineage, run), set()).add(line.entry["kind"])
-
-    def joined(self, lineage: str) -> int:
-        """How many runs on graphs that may fall apart this lineage joined."""
-        return sum(own == lineage and _JOINED in kinds for (own, _), kinds in self.runs.items())
+        self.joined[line.lineage] += line.entry["kind"] == _JOINED
 
 
 class Ledger:
@@ -227,7 +227,7 @@ class Ledger:
         """
         with self._writing() as (database, standing):
             _declared(standing.accounts, lineage)
-            if standing.joined(lineage) >= most:
+            if standing.joined[lineage] >= most:
                 return False
             self._append(database, {"kind": _JOINED, "lineage": lineage, "run": run})
             return True
