@@ -394,7 +394,7 @@ def test_an_answer_is_a_whole_file_or_none(tmp_path: Path) -> None:
 def test_a_name_that_cannot_be_a_socket_leaves_nothing_behind(
     members: dict[str, Any], tmp_path: Path
 ) -> None:
-    with pytest.raises(InputError, match="socket cannot be listened on: .*too long"):
+    with pytest.raises(InputError, match=r"socket cannot be listened on: .*too long"):
         serve(a_site(members, tmp_path), tmp_path / ("long" * 40))
     serve(a_site(members, tmp_path), tmp_path / "socket").server_close()  # the lock is free
 

@@ -10,6 +10,7 @@ from capemix.cli.audit import attack, audit
 from capemix.cli.bench import bench
 from capemix.cli.calibrate import DeclaredCommand, account, calibrate
 from capemix.cli.command import Commands, MethodCommand
+from capemix.cli.coordinate import outcome, register, run, serve
 from capemix.cli.data import describe
 from capemix.cli.evaluate import evaluate
 from capemix.cli.federate import federate
@@ -35,6 +36,8 @@ app.add_typer(schema, name="schema")
 app.add_typer(ledger, name="ledger")
 app.command(cls=DeclaredCommand)(calibrate)
 app.command(cls=DeclaredCommand)(account)
+for _of_the_coordinator in (serve, register, run, outcome):
+    federate.command()(_of_the_coordinator)
 app.add_typer(federate, name="federate")
 for _of_the_journal in (pending, approve, deny, status):
     site.command()(_of_the_journal)
