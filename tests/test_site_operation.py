@@ -405,3 +405,11 @@ def test_plans_that_wait_fill_no_disk(tmp_path: Path, monkeypatch: pytest.Monkey
     for samples in range(20, 30):
         assert journal.answer_to(a_plan(samples=samples)) is Answer.PENDING
     assert len(journal.plans()) == 3
+
+
+def test_an_introduction_with_a_key_twice_is_none(members: dict[str, Any], tmp_path: Path) -> None:
+    challenge = new_challenge()
+    reply = Agent(a_site(members, tmp_path)).answer(challenge)
+    assert site_of(challenge, reply, members["roster"]) == 0
+    twice = reply.replace(b'"site":0', b'"site":1,"site":0')
+    assert "does not say who it is" in str(site_of(challenge, twice, members["roster"]))
