@@ -169,6 +169,6 @@ class Policy:
                 " not raise it, only capemix ledger set-limit does"
             )
         return (
-            f"the budget of {self.total_epsilon:.4g} in all, the policy's total_epsilon, would be"
-            " overspent"
+            f"the budget of {self.total_epsilon:.4g} in all would be overspent: it is the policy's"
+            " total_epsilon"
         )
