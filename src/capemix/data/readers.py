@@ -284,31 +284,62 @@ def _split(record: bytes) -> list[str]:
 
 
 def _read_parquet(path: Path, field: str, label: str | None, _also: Sequence[str]) -> Cells:
+    import pyarrow as pa
     from pyarrow import parquet
 
     if label is None:
         raise InputError("label", "is not given", fix=f"name the label column of {path.name}")
     try:
         with parquet.ParquetFile(path) as opened:
-            kinds = [opened.schema.column(at) for at in range(len(opened.schema))]
-            _check_memory(field, 8 * opened.metadata.num_rows * len(kinds))
-            texts = [each.path for each in kinds if each.physical_type == "BYTE_ARRAY"]
+            _check_memory(field, _declared(opened.metadata))
+            fields = [each for each in opened.schema_arrow if not _is_beside(each)]
+            names = [each.name for each in fields]
+            _check_names(field, names)
+            texts = [
+                each.path
+                for each in map(opened.schema.column, range(len(opened.schema)))
+                if each.physical_type == "BYTE_ARRAY"
+            ]
+        flat = [each.name for each in fields if not pa.types.is_nested(each.type)]
         # As a dictionary, one long text in every row is held once; then it is known how long.
         with parquet.ParquetFile(path, read_dictionary=texts) as opened:
-            table = opened.read()
-        columns = [_undictionaried(field, column) for column in table.itercolumns()]
+            rows = opened.metadata.num_rows
+            table = _piecewise(field, opened, flat)
+        found = {name: _undictionaried(field, table.column(name)) for name in flat}
     except InputError:
         raise
     except Exception:  # a tampered file can raise anything
         raise _unreadable(field, "Parquet") from None
-    kept = [
-        (each.name, column)
-        for each, column in zip(table.schema, columns, strict=True)
-        if not (each.name.startswith("__index_level_") and each.name.endswith("__"))  # of pandas
-        and not is_soft_label(each)
-    ]
-    _check_names(field, [name for name, _ in kept])
-    return Cells(table.num_rows, dict(kept), label)
+    # A list is no value, and a few bytes can hold one of any length: no column of them is read.
+    return Cells(rows, {name: found.get(name, pa.nulls(rows)) for name in names}, label)
+
+
+def _is_beside(each: Any) -> bool:
+    """What is no column of the rows: an index of pandas, and soft labels."""
+    name = each.name
+    return (name.startswith("__index_level_") and name.endswith("__")) or is_soft_label(each)
+
+
+def _declared(metadata: Any) -> int:
+    """The memory that the columns take, as the file says before any of it is unpacked."""
+    numbers = sum(
+        metadata.num_rows * max(8, metadata.schema.column(at).length)
+        for at in range(metadata.num_columns)
+    )
+    groups = map(metadata.row_group, range(metadata.num_row_groups))
+    return int(max(numbers, sum(group.total_byte_size for group in groups)))
+
+
+def _piecewise(field: str, opened: Any, columns: Sequence[str]) -> pa.Table:
+    """These columns, a group of rows at a time, as long as there is memory for all of it."""
+    import pyarrow as pa
+
+    pieces, held = [], 0
+    for at in range(opened.metadata.num_row_groups):
+        pieces.append(opened.read_row_group(at, columns=columns))
+        held += pieces[-1].nbytes
+        _check_memory(field, held)
+    return pa.concat_tables(pieces) if pieces else opened.read(columns=columns)
 
 
 def _undictionaried(field: str, column: Any) -> Any:

@@ -7,6 +7,7 @@ Flower's own exit codes do not say.
 
 from __future__ import annotations
 
+import os
 import secrets
 import time
 from collections.abc import Mapping
@@ -32,6 +33,7 @@ from capemix.engines.flower.files import (
     ENDED,
     RELEASED,
     Outcome,
+    ProcessMark,
     RoundOpen,
     RoundOver,
     check_fits,
@@ -122,19 +124,26 @@ def server_app() -> ServerApp:
 def main(grid: Grid, context: Context) -> None:
     """One run: a release, or a reason; either way an outcome."""
     settings = Settings.from_config(context.run_config)
-    outcome = Outcome()
+    outcome = Outcome(process=ProcessMark.of(os.getpid()))
     outcome.write(settings.out)
     try:
         _conduct(grid, settings, outcome)
     except BaseException as error:
         known = isinstance(error, CapemixError)
         outcome.status = ENDED
-        outcome.reason = printable(str(error)) if known else f"it broke off: {type(error).__name__}"
-        outcome.write(settings.out)
+        outcome.progress = None
+        outcome.reason = printable(str(error)) if known else _broke_off(error)
         _say(f"ended, nothing released: {outcome.reason}")
+        outcome.write(settings.out)
         raise
     outcome.write(settings.out)
     _say(f"released to {settings.out}; sites in: {listed(outcome.included)}")
+
+
+def _broke_off(error: BaseException) -> str:
+    """The system's own word where it has one, as of a disk that is full."""
+    system = isinstance(error, OSError) and error.strerror
+    return f"it broke off: {system or type(error).__name__}"
 
 
 def _conduct(grid: Grid, settings: Settings, outcome: Outcome) -> None:
