@@ -77,12 +77,12 @@ def _charging(ledger: Lineage | None, asked: Plan) -> Callable[[Plan], None] | N
         costs = plan.costs(ledger.relation)
         apart = len(costs) > 1
         if not charged and apart:
-            charged.append("opening")
             what = ", ".join(line.name for line in asked.opening)
             ledger.charge(what, costs[0], preliminary=True)
+            charged.append("opening")
         elif "release" not in charged:
-            charged.append("release")
             ledger.charge("release", costs[-1])
+            charged.append("release")
 
     return charge
 
