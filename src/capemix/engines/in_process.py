@@ -62,6 +62,7 @@ class InProcessEngine:
         self.stages: list[Stage] = []
 
     def check(self, plan: Plan) -> None:
+        self._source.check_unused()
         check_sites(plan, self._sites)
 
     def origin(self, plan: Plan) -> Origin:

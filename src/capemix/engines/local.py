@@ -50,6 +50,7 @@ class LocalEngine:
         self._progress, self._threads = progress, threads
 
     def check(self, plan: Plan) -> None:
+        self._source.check_unused()
         if self._unlisted is None:
             check_sites(plan, self._sites)
             return
