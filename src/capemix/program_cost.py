@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from capemix.accounting import mint
 from capemix.accounting.calibration import smallest_noise
@@ -28,6 +28,11 @@ from capemix.sums.query import ARITHMETIC, NoiseLaw
 
 if TYPE_CHECKING:
     from capemix.plan import Plan
+
+_FOREIGN_COLUMN: Final = (
+    "the column type {} is of the package {}: what it makes of a record depends on that record"
+    " alone, and lies between its ends"
+)
 
 
 @dataclass(frozen=True)
@@ -347,6 +352,12 @@ def _part_of(epsilon: float, part: float) -> Iterator[None]:
 
 
 def _foreign(plan: Plan) -> tuple[str, ...]:
-    """What is said of a method that is not ours: nobody here has checked its statistics."""
-    package = type(plan.method).__module__.partition(".")[0]
-    return () if package == "capemix" else (mint.FOREIGN.format(plan.method.kind, package),)
+    """What is said of a method and of types of column that are not ours: nobody here has checked
+    what they make of a record."""
+    table = plan.facts.table
+    columns = () if table is None else table.columns
+    used: list[tuple[str, str, type]] = [(mint.FOREIGN, plan.method.kind, type(plan.method))]
+    used += [(_FOREIGN_COLUMN, getattr(each, "type", each.name), type(each)) for each in columns]
+    packages = [(text, kind, of.__module__.partition(".")[0]) for text, kind, of in used]
+    said = (text.format(kind, of) for text, kind, of in packages if of != "capemix")
+    return tuple(dict.fromkeys(said))
