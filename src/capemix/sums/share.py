@@ -193,7 +193,7 @@ def check_site(query: SumQuery, labels: npt.NDArray[np.int64], *, sound: bool = 
                 "the data" if query.line.groups == 1 else f"class number {place + 1}",
                 f"has fewer rows at a site than fixed-size selection needs ({needed})",
                 value=own,
-                fix="lower mixture or class_sizes, use fewer sites, or Poisson selection",
+                fix="lower 'mixture' or class_sizes, use fewer sites, or Poisson selection",
             )
 
 

@@ -154,13 +154,12 @@ class Mixing(Method):
             raise InputError(
                 "tune",
                 "chooses mixtures to draw rows anew from",
-                value="auto",
-                fix="say how many rows with redraw, or leave it out",
+                fix="say how many rows with 'redraw', or leave it out",
             )
         for name in ("samples", "mixture") if self.tune else ():
             if getattr(self, name) != getattr(type(self), name):
                 raise InputError(
-                    name, "is chosen by tune", value=getattr(self, name), fix="leave one out"
+                    name, "is chosen by 'tune'", value=getattr(self, name), fix="leave one out"
                 )
 
     @classmethod

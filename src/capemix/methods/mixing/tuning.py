@@ -44,7 +44,7 @@ def tuned(mixing: Mixing, plan: Plan) -> tuple[int, int]:
             "tune",
             "has nothing to choose from: the smallest class is too small",
             value=smallest,
-            fix=f"give mixture and samples, or classes of {2 * MIXTURES[0]} rows or more",
+            fix=f"give 'mixture' and 'samples', or classes of {2 * MIXTURES[0]} rows or more",
         )
     _, draws, rows = min(tried)
     return draws, rows
