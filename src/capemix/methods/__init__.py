@@ -14,6 +14,9 @@ BUILT_IN: Final = {
     "class-gaussian": "capemix.methods.class_gaussian",
     "image-clusters": "capemix.methods.image_clusters",
 }
+PAPERS: Final = "mixing"
+"""The paper's own, which is meant where nothing says which and no rows decide."""
+
 _KNOWN: dict[str, type[Method]] = {}
 
 M = TypeVar("M", bound=type[Method])
@@ -43,4 +46,4 @@ def method_named(name: str) -> type[Method]:
 
 family(Method, lambda: methods().values())
 
-__all__ = ["BUILT_IN", "Method", "SyntheticRows", "method", "method_named", "methods"]
+__all__ = ["BUILT_IN", "PAPERS", "Method", "SyntheticRows", "method", "method_named", "methods"]
