@@ -8,7 +8,7 @@ import numpy as np
 
 from capemix.collector import Collector, Engine
 from capemix.errors import InputError
-from capemix.kernels.memory import require_memory
+from capemix.kernels.machine import require_memory
 from capemix.ledger import Lineage
 from capemix.methods import measured
 from capemix.methods.base import SyntheticRows

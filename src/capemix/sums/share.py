@@ -19,7 +19,7 @@ import numpy.typing as npt
 
 from capemix.errors import InputError
 from capemix.federation import MaskKind
-from capemix.kernels.threads import in_parallel
+from capemix.kernels.machine import in_parallel
 from capemix.queries import Participation, Selection
 from capemix.randomness.gaussian import add_gaussian
 from capemix.randomness.source import Source
