@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from enum import StrEnum
 from typing import TypeVar
 
@@ -10,6 +11,16 @@ from typing import TypeVar
 def printable(text: str) -> str:
     """Others' words, without what would move a terminal's cursor."""
     return "".join(c if c.isprintable() else " " for c in text)
+
+
+_QUOTED = 8
+"""So many names are listed in an error, at most."""
+
+
+def quoted(names: Sequence[str]) -> str:
+    """A list of names."""
+    more = f" and {len(names) - _QUOTED} more" if len(names) > _QUOTED else ""
+    return ", ".join(f"'{name}'" for name in names[:_QUOTED]) + more
 
 
 class CapemixError(Exception):
@@ -30,6 +41,11 @@ class InputError(CapemixError, ValueError):
         self.fix = fix
         got = "" if value is None else f" (got {value})"
         super().__init__(printable(f"{field} {problem}{got}; {fix}."))
+
+
+def unreadable(field: str, kind: str) -> InputError:
+    """Says nothing of the cause: the libraries' messages quote cells."""
+    return InputError(field, f"is not a readable {kind} file", fix="write or copy the file again")
 
 
 _Kind = TypeVar("_Kind", bound=StrEnum)

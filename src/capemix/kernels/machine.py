@@ -49,6 +49,17 @@ def require_memory(option: str, rows: int, width: int, bytes_a_number: int) -> N
         )
 
 
+def require_unpacked(field: str, needed: int) -> None:
+    """For what a file unpacks to, in bytes: a few kilobytes can be more than any machine holds."""
+    if needed > memory():
+        raise InputError(
+            field,
+            "would fill more memory than this machine has",
+            value=f"{needed / 1e9:.3g} GB",
+            fix="give fewer rows, or a larger machine",
+        )
+
+
 _LITTLE: Final = 1 << 23
 """Of so few numbers gone through, threads gain less than they cost, in starts, in waiting for one
 another and in handing the interpreter's lock over (measured on two cores)."""
