@@ -282,6 +282,7 @@ class Backwards:
         self.asked: list[str] = []
 
     def check(self, plan: Plan) -> None:
+        self._source.check_unused()
         if len(self._sites) != plan.federation.sites:
             raise InputError("sites", "are not the plan's", value=len(self._sites), fix="plan anew")
 
