@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -102,6 +103,26 @@ def test_a_method_that_asks_again_after_a_charge_was_refused_gets_nothing(
     with pytest.raises(BudgetError):
         run(plan, Late(some_rows()), lineage)
     assert drawn == []
+
+
+class Swallows(Counts):
+    """Makes rows of nothing where a sum fails."""
+
+    def release(self, sums: Collector) -> SyntheticRows:
+        with suppress(ValueError):
+            return super().release(sums)
+        return SyntheticRows(np.zeros((2, 3)), np.arange(2))
+
+
+def test_a_method_that_goes_on_after_a_sum_failed_makes_no_release(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def lost(*_: object) -> None:
+        raise InputError("the line", "is dead", fix="try again")
+
+    monkeypatch.setattr(LocalEngine, "sum", lost)
+    with pytest.raises(ValueError, match="'n' failed"):
+        run(make_plan(KNOWN, Swallows()).calibrate(1.0), LocalEngine(some_rows()))
 
 
 @pytest.mark.parametrize(

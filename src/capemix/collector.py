@@ -105,9 +105,13 @@ class Collector:
         failure = self.plan.list_failure
         return self._drawn(query, lambda: self._engine.list_classes(self.plan, query, failure))
 
-    def _next(self, name: str) -> SumQuery:
+    def check_whole(self) -> None:
+        """Refuse to go on once a sum has failed, whatever a method made of its error."""
         if self._failed is not None:
             raise ValueError(f"the sum {self._failed!r} failed, so no other can be asked for")
+
+    def _next(self, name: str) -> SumQuery:
+        self.check_whole()
         names, place = self.plan.names, len(self._asked)
         if names[place : place + 1] != (name,):
             coming = names[place] if place < len(names) else None

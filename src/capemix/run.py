@@ -63,7 +63,9 @@ def rows_from(sums: Collector) -> SyntheticRows:
     collector's plan has what was measured and chosen on the way."""
     if sums.plan.opening:
         sums.measured(measured.measure(sums))
-    return sums.plan.method.release(sums)
+    made = sums.plan.method.release(sums)
+    sums.check_whole()
+    return made
 
 
 def _charging(ledger: Lineage | None, asked: Plan) -> Callable[[Plan], None] | None:
