@@ -211,3 +211,15 @@ def test_draws_whose_noise_waits_for_measured_facts_need_an_epsilon() -> None:
     plan = make_plan(MAPPED, Mixing(samples=40, mixture=4)).calibrate(1.0)
     with pytest.raises(InputError, match="epsilon must be given"):
         replace(plan, epsilon=None)
+
+
+@pytest.mark.parametrize(("scheme", "sites"), [("conventional", 2), ("cape", 1), ("central", 1)])
+def test_the_protocol_refuses_other_schemes_before_they_are_charged(
+    scheme: str, sites: int, tmp_path: Path
+) -> None:
+    lineage = a_lineage(tmp_path)
+    plan = make_plan(KNOWN, Mixing(samples=4, mixture=2), scheme=scheme, sites=sites)
+    parts = [some_rows()] if sites == 1 else partition(some_rows(), sites, "iid", seed=1)
+    with pytest.raises(InputError, match="scheme must be cape, of two sites or more"):
+        run(plan.calibrate(0.5), InProcessEngine(parts), lineage)
+    assert lineage.account().total.charges == 0
