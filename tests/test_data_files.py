@@ -21,6 +21,7 @@ from pyarrow import parquet
 from capemix.data import LabeledRows, Table, UnlistedRows, open_cells, open_data, readers
 from capemix.data.schema import Category, Number
 from capemix.errors import InputError
+from capemix.kernels import machine
 
 TABLE = "age,income,sick\n30,1.5,yes\n40,2.5,no\n50,3.5,no\n"
 
@@ -605,7 +606,7 @@ def test_arrays_that_do_not_fit_are_refused(tmp_path: Path) -> None:
 def test_a_file_that_unpacks_to_more_than_memory_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(readers, "_memory", lambda: 1000)
+    monkeypatch.setattr(machine, "memory", lambda: 1000)
     packed = tmp_path / "rows.csv.gz"
     packed.write_bytes(gzip.compress(b"a,y\n" + b"1,2\n" * 1000))
     wide = pq(tmp_path, a=["u" * 900] * 100, y=[1] * 100)

@@ -29,7 +29,7 @@ from hypothesis import strategies as st
 from capemix import documents
 from capemix.agent import lacking, load_identity, new_identity
 from capemix.cli.options import parse_sizes
-from capemix.data import LabeledRows, Table, UnlistedRows, by_site, draft_table, open_cells, readers
+from capemix.data import LabeledRows, Table, UnlistedRows, by_site, draft_table, open_cells
 from capemix.data.idx import parse_idx, read_gzip_idx
 from capemix.data.schema import Category, Number
 from capemix.engines.flower.coordinator_app import Settings
@@ -42,6 +42,7 @@ from capemix.engines.flower.files import (
 from capemix.engines.local import LocalEngine
 from capemix.errors import InputError
 from capemix.facts import CLASS_SIZES, RANGES, Facts, map_of
+from capemix.kernels import machine
 from capemix.ledger import Account
 from capemix.methods.class_gaussian import ClassGaussian
 from capemix.methods.class_gaussian.estimate import SPREADS
@@ -734,7 +735,7 @@ def test_bent_idx(data: bytes, dims: int) -> None:
 
 def small_machine(monkeypatch: pytest.MonkeyPatch) -> None:
     """One whose memory a bomb of a few kilobytes fills."""
-    monkeypatch.setattr(readers, "_memory", lambda: 1 << 20)
+    monkeypatch.setattr(machine, "memory", lambda: 1 << 20)
 
 
 def test_a_gzip_bomb_is_refused_before_it_is_unpacked(

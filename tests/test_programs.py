@@ -29,7 +29,7 @@ from capemix.engines.in_process import InProcessEngine
 from capemix.engines.local import LocalEngine
 from capemix.errors import InputError
 from capemix.facts import CLASS_SIZES, CLIP_NORM, RANGES, SCALES, Facts
-from capemix.kernels import memory as memory_module
+from capemix.kernels import machine
 from capemix.ledger import Account, Ledger, Limit
 from capemix.methods.class_gaussian import ClassGaussian
 from capemix.methods.class_gaussian.estimate import CENTRE, CENTRES, SPREAD, SPREADS
@@ -1160,7 +1160,7 @@ def test_with_more_sites_lost_than_allowed_in_all_nothing_is_released(
 def test_a_coordinator_without_the_memory_for_the_rows_asks_no_site(
     coordinated: Callable[..., Any], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(memory_module, "memory", lambda: 1e6)
+    monkeypatch.setattr(machine, "memory", lambda: 1e6)
     plan = a_plan(method=ClassGaussian(samples=5_001))
     with pytest.raises(InputError, match="samples asks for more rows"):
         coordinated(plan, lambda _site, _asked: pytest.fail("a site was asked"))

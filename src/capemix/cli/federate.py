@@ -5,7 +5,7 @@ from __future__ import annotations
 import json as json_
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 import typer
 
@@ -27,10 +27,17 @@ if TYPE_CHECKING:
 
 Sites = Annotated[int, typer.Option(help="Number of sites.")]
 
+
+class FederatedCommand(MethodCommand):
+    """A federation is planned against who may collude and drop out: its help says so."""
+
+    shown: ClassVar[tuple[str | None, ...]] = (None, opt.SITES)
+
+
 federate = Commands(help="A federation on Flower: its coordinator.")
 
 
-@federate.command(cls=MethodCommand)
+@federate.command(cls=FederatedCommand)
 @opt.with_options(opt.MethodName, opt.DeclaredFacts, opt.Adversary)
 def plan(
     _named: opt.MethodName,
@@ -152,7 +159,7 @@ def init(
         print(f"Next: {' and '.join(missing)} go there; see docs/guide/federation.md.")
 
 
-@federate.command(cls=MethodCommand)
+@federate.command(cls=FederatedCommand)
 @opt.with_options(
     opt.DataOptions, opt.MethodName, opt.DeclaredFacts, opt.Counted, opt.Adversary, opt.Dealing
 )

@@ -254,7 +254,7 @@ def node(
 def _warn_of_memory(state: SiteState) -> None:
     """For the site's own people: a plan that does not fit fails after it is charged, and by how
     many rows there are."""
-    from capemix.kernels.memory import memory
+    from capemix.kernels.machine import memory
 
     rows = state.rows.features.nbytes
     most = state.policy.largest_memory_bytes + 3 * rows  # as read, by the plan, on the lattice

@@ -11,7 +11,7 @@ from capemix.data.cells import places
 from capemix.errors import InputError
 from capemix.guarantee import Status
 from capemix.ledger import Account, Limit
-from capemix.methods import methods
+from capemix.methods import PAPERS, methods
 from capemix.plan import Plan
 from capemix.protocol.demands import Demands, demands_of
 from capemix.protocol.step import ReleaseStep
@@ -61,7 +61,7 @@ class Policy:
     columns: tuple[str, ...] | None = None
     classes: tuple[str | int, ...] | None = None
     real_arithmetic: bool = False
-    methods: tuple[str, ...] = ("mixing",)
+    methods: tuple[str, ...] = (PAPERS,)
     relation: Relation = Relation.ADD_REMOVE
     largest_upload_bytes: int = 1 << 30
     largest_memory_bytes: int = 1 << 33
