@@ -50,7 +50,7 @@ def summing(asked: Statistic, *, real: bool = False) -> SumQuery:
         asked.groups,
         l2_norm_bound=asked.l2_norm_bound,
     )
-    masks, law = MaskKind.RING, NoiseLaw.DISCRETE
+    masks, law = MaskKind.RING, NoiseLaw.ROUNDED
     if real:
         masks, law = MaskKind.GAUSSIAN, NoiseLaw.GAUSSIAN
     federation = Federation(Scheme.CAPE, sites=4, colluding=1, masks=masks)
