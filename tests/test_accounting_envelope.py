@@ -162,9 +162,7 @@ def test_an_envelope_of_the_gaussians_shape_is_that_of_one_gaussian() -> None:
 
 
 @pytest.mark.parametrize("relation", list(Relation))
-@pytest.mark.parametrize(
-    ("draws", "among", "noise"), [(1000, 400, 0.8), (20, 4, 5.0), (3, 1, 4.0)]
-)
+@pytest.mark.parametrize(("draws", "among", "noise"), [(1000, 400, 0.8), (20, 4, 5.0), (3, 1, 4.0)])
 def test_a_profile_is_above_the_delta_of_another_library_and_close(
     draws: int, among: int, noise: float, relation: Relation
 ) -> None:

@@ -50,7 +50,7 @@ from capemix.randomness.tables import rounded_gaussian
 from capemix.release import read_release
 from capemix.statistics.histograms import ClassCounts
 from capemix.sums import rows as prepare_rows_module
-from capemix.sums.query import NoiseLaw, SumQuery
+from capemix.sums.query import SumQuery
 from capemix.sums.select import select
 from capemix.sums.share import SourceDraws
 from capemix.sums.steps import PublicMap, SiteZScore

@@ -64,7 +64,7 @@ from capemix.statistics import moments as moments_module
 from capemix.statistics.histograms import ClassCounts
 from capemix.statistics.moments import Moments, NormHistogram, Spreads
 from capemix.statistics.projection import Projection, row_by_row, whole_rows, whole_scale
-from capemix.sums.query import NoiseLaw, lattice_norm_bound
+from capemix.sums.query import lattice_norm_bound
 from capemix.sums.rows import Preparation
 from capemix.sums.statistic import Statistic, SummedRows
 from capemix.sums.steps import PublicMap
@@ -329,7 +329,7 @@ def test_one_curators_rounded_sums_cost_one_gaussian_exactly(relation: Relation)
     train, _ = digits()
     plan = replace(a_plan(train), relation=relation)
     for epsilon in (1.0, 10.0):
-        rounded = replace(plan, law=NoiseLaw.ROUNDED).calibrate(epsilon)
+        rounded = plan.calibrate(epsilon)
         least = gaussian_multiplier(epsilon, 1e-5) * (2 if relation is Relation.REPLACE_ONE else 1)
         assert rounded.multiplier == pytest.approx(least, rel=1e-5)
         assert (rounded.multiplier or 0.0) >= least
@@ -354,7 +354,6 @@ def test_a_release_of_rounded_noise_says_so_and_draws_it(monkeypatch: pytest.Mon
     train, _ = digits()
     drawn: list[float] = []
     law = capemix.sums.share.rounded_gaussian
-    monkeypatch.setattr(capemix.sums.share, "discrete_gaussian", None)
     monkeypatch.setattr(
         capemix.sums.share, "rounded_gaussian", lambda sigma: (drawn.append(sigma), law(sigma))[1]
     )

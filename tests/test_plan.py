@@ -13,7 +13,6 @@ import pytest
 import capemix
 from capemix.accounting import mint
 from capemix.accounting.joint_view import complete_view_variance
-from capemix.accounting.sampled import lattice_sum_epsilon
 from capemix.data.schema import Category, Number, Table
 from capemix.errors import InputError
 from capemix.facts import Facts
@@ -416,19 +415,6 @@ def test_fixed_size_selection_costs_what_an_independent_accountant_says() -> Non
         )
         accountant.compose(event, draws)
         assert plan.guarantee().epsilon == pytest.approx(accountant.get_epsilon(1e-5), rel=1e-4)
-
-
-def test_a_coarse_lattice_pays_for_the_sum_of_discrete_gaussians() -> None:
-    plan = a_plan(scheme="cape", sites=4, samples=100, noise=0.1)
-    fine = plan.query("mixtures").noised()
-    coarse = replace(fine, site_sigma=1.2)
-    extra = lattice_sum_epsilon(1.2, 3, 100 * 784)
-    assert 0.1 < extra < 5
-    # Epsilon grows by the allowance, and delta by the factor e^(allowance/2).
-    paid = mint.sound_epsilon(coarse, 2.0, 1e-5, plan.relation)
-    less = mint.sound_epsilon(fine, 2.0, 1e-5 * math.exp(-extra / 2), plan.relation)
-    assert paid == pytest.approx(less + extra)
-    assert paid > mint.sound_epsilon(fine, 2.0, 1e-5, plan.relation) + extra
 
 
 def test_very_large_mixtures_use_the_wide_ring() -> None:
