@@ -54,6 +54,7 @@ def losses(
     drawn: tuple[int, int],
     noise: float,
     relation: Relation = ADD_REMOVE,
+    interval: float = 2e-4,
     pessimistic: bool = True,
 ) -> Any:
     """Another library's, of a drawn sum: above the truth, or below it."""
@@ -63,7 +64,7 @@ def losses(
         noise,
         pessimistic_estimate=pessimistic,
         sampling_prob=1 / among,
-        value_discretization_interval=2e-3,
+        value_discretization_interval=interval,
         neighboring_relation=kinds.REPLACE_ONE
         if relation is REPLACE_ONE
         else kinds.ADD_OR_REMOVE_ONE,
@@ -74,8 +75,10 @@ def together(
     epsilon: float, drawn: tuple[int, int], noise: float, relation: Relation = ADD_REMOVE
 ) -> float:
     """Delta of a Gaussian and a drawn sum after it that is fixed beforehand."""
-    first = from_gaussian_mechanism(squared(epsilon) ** -0.5, value_discretization_interval=2e-3)
-    return float(first.compose(losses(drawn, noise, relation)).get_delta_for_epsilon(epsilon))
+    step = 2e-4 * epsilon
+    first = from_gaussian_mechanism(squared(epsilon) ** -0.5, value_discretization_interval=step)
+    after = losses(drawn, noise, relation, step)
+    return float(first.compose(after).get_delta_for_epsilon(epsilon))
 
 
 @pytest.mark.parametrize(
@@ -124,13 +127,13 @@ def test_whoever_chooses_the_draws_by_what_was_measured_stays_within_delta(epsil
     weights = norm.pdf(z, moved / 2, math.sqrt(moved)) * (z[0] - z[1])
 
     def by_outcome(drawn: tuple[int, int], factor: float) -> Real:
-        law = losses(drawn, factor * NOISES[epsilon][drawn])
+        law = losses(drawn, factor * NOISES[epsilon][drawn], interval=2e-4 * epsilon)
         return np.where(epsilon > z, law.get_delta_for_epsilon(epsilon - z), 1.0)
 
     each = np.array([by_outcome(drawn, 1.0) for drawn in NOISES[epsilon]])
     best = float(each.max(axis=0) @ weights)
     assert best <= DELTA
-    assert best > float((each @ weights).max()) * 1.01  # choosing gains something
+    assert best > float((each @ weights).max()) * 1.03  # choosing gains something
     # With the noise of sums that are fixed beforehand it would not do.
     less = np.array([by_outcome(drawn, 0.97) for drawn in NOISES[epsilon]])
     assert float(less.max(axis=0) @ weights) > DELTA
@@ -144,7 +147,7 @@ def test_a_replaced_record_stays_within_delta(drawn: tuple[int, int]) -> None:
     found = envelope(2.0, DELTA, squared(2.0), REPLACE_ONE)
     among, draws = drawn
     group = [Participation(draws, 1, among)]
-    noise = {(30, 100): 0.0, (400, 20): 0.0}[drawn]
+    noise = {(30, 100): 1.3901, (400, 20): 0.5396}[drawn]
     assert found.excess(group, noise * 1.002, REPLACE_ONE) <= 1.0
     assert found.excess(group, noise * 0.99, REPLACE_ONE) > 1.0
     assert together(2.0, drawn, noise, REPLACE_ONE) <= DELTA
@@ -174,10 +177,10 @@ def test_a_profile_is_above_the_delta_of_another_library_and_close(
         np.testing.assert_allclose(ours, exact, rtol=1e-12)
         return
     most, least = (
-        losses((among, draws), noise, relation, pessimistic).get_delta_for_epsilon(at)
+        losses((among, draws), noise, relation, pessimistic=pessimistic).get_delta_for_epsilon(at)
         for pessimistic in (True, False)
     )
-    assert np.all(ours >= least)
+    assert np.all(ours >= least - 1e-13)  # theirs is rounded
     assert np.all(ours <= most * 1.02 + 1e-12)
     wrong = delta_profile([Participation(draws, 1, among)], 1.1 * noise, at, relation)
     assert np.any(wrong < least)
