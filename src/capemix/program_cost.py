@@ -203,7 +203,11 @@ class ProgramCost:
 
         if not self.apart:
             return smallest_noise(lambda noise: with_noise(noise).proved, epsilon, start=start)
-        found = with_noise(start).envelope
+        first = with_noise(start)
+        most = mint.most_fitting(plan.delta, first.opened, first.whole)
+        if epsilon > most:
+            raise EpsilonError(epsilon, most)
+        found = first.envelope
         if found is None:
             raise EpsilonError(epsilon, 0.0)
         return smallest_noise(lambda noise: with_noise(noise).below(found), 1.0, start=start)
