@@ -17,7 +17,7 @@ from scipy.special import ndtr
 from capemix.accounting import losses, sampled
 from capemix.accounting.calibration import smallest_noise
 from capemix.accounting.gaussian import gaussian_delta
-from capemix.accounting.losses import Losses, compose, one_draw, rounding
+from capemix.accounting.losses import Losses, best_tilt, compose, one_draw, rounding
 from capemix.accounting.sampled import delta_pld, epsilon_pld, epsilon_rdp
 from capemix.methods.mixing.planning import plan_mixtures, with_noise
 from capemix.queries import Participation, Relation
@@ -322,3 +322,32 @@ def test_the_bound_on_rounding_is_highams_for_every_draw() -> None:
     expected = 2**9 * 202 * (18 * eta + 8 * 2**-53)
     assert rounding(1 << 18, 200) == pytest.approx(1.01 * expected, rel=1e-9)
     assert rounding(1 << 18, 400) > 1.9 * rounding(1 << 18, 200)
+
+
+@pytest.mark.parametrize(
+    ("rate", "noise", "kind", "draws", "interval"),
+    [
+        (0.25, 5.0, "REMOVE", 100, 1e-3),
+        (0.25, 5.0, "ADD", 100, 1e-3),
+        (1 / 400, 0.7, "REMOVE", 1000, 4e-3),
+        (1 / 5000, 0.3, "ADD", 50, 1e-2),
+        (0.05, 1.0, "REPLACE", 200, 4e-3),
+        (1.0, 20.0, "REMOVE", 30, 1e-3),
+    ],
+)
+def test_deltas_at_many_epsilons_are_those_at_each(
+    rate: float, noise: float, kind: str, draws: int, interval: float
+) -> None:
+    """By running sums, and never below what they are at each, but for rounding that they count."""
+    parts = [(one_draw(rate, noise, kind, interval, -60.0), draws)]
+    epsilons = np.sort(np.append(np.linspace(0.0, 12.0, 97), [interval * 7, interval * 7.5]))
+    for about in (0.01, 1.0, 6.0):
+        composed = compose(parts, best_tilt(parts, epsilon=about))
+        each = np.array([composed.delta(epsilon) for epsilon in epsilons.tolist()])
+        many = composed.deltas(epsilons)
+        assert np.all(many >= each * (1 - 1e-9))
+        where = each > 1e-15
+        np.testing.assert_allclose(many[where], each[where], rtol=1e-6)
+        assert np.all(many <= 1.0)
+        told = where & (many < 1.0)
+        assert np.all(composed.deltas(epsilons + interval)[told] < many[told])

@@ -17,6 +17,7 @@ from capemix import (
     partition,
     synthesize,
 )
+from capemix.accounting.gaussian import gaussian_multiplier
 from capemix.api import as_they_stand, config_of, usual_method
 from capemix.data import LabeledRows, Table, UnlistedRows
 from capemix.data.arrays import cells_of_arrays
@@ -28,11 +29,12 @@ from capemix.methods import Method
 from capemix.methods.class_gaussian import ClassGaussian
 from capemix.methods.mixing import Mixing, Pool
 from capemix.methods.mixing.planning import plan_mixtures
+from capemix.program_cost import ProgramCost
 from capemix.queries import Relation
 from capemix.randomness.source import SeededSource
 from capemix.release import Release
 from capemix.sums.steps import Coverage
-from measuring import measured_facts, opening_guarantee
+from measuring import measured_facts
 
 LEVELS = ("low", "mid", "top")
 
@@ -260,14 +262,14 @@ def test_class_sizes_are_a_private_sum_over_sites(masks: MaskKind) -> None:
     facts = Facts.of(sites[0], normalise=PublicMap())
     plan = make_plan(
         facts, Mixing(), delta=1e-5, scheme="cape", sites=4, colluding=1, masks=masks
-    ).calibrate(5.0)  # a tenth of it for the sizes
+    ).calibrate(5.0)
     errors = []
     for seed in range(60):
         sizes = measured_facts(plan, LocalEngine(sites, SeededSource(seed))).class_sizes
         errors += list(np.array(sizes) - true)
-    guarantee = opening_guarantee(plan)
-    assert guarantee.epsilon == pytest.approx(0.5, rel=1e-3)
-    multiplier = guarantee.views["public"].noise_multiplier
+    # A hundredth of the one Gaussian that the whole budget buys.
+    multiplier = 10 * gaussian_multiplier(5.0, 1e-5)
+    assert ProgramCost(plan).opened.view_multipliers["public"] == pytest.approx(multiplier)
     claimed = multiplier * np.sqrt(4 / 3)  # all four sites' noise is in, one colluder's comes off
     # 180 errors: their deviation is within 25% of the claim, not within 25% of half of it.
     assert np.std(errors) == pytest.approx(claimed, rel=0.25)

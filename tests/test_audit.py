@@ -50,7 +50,7 @@ from capemix.randomness.tables import rounded_gaussian
 from capemix.release import read_release
 from capemix.statistics.histograms import ClassCounts
 from capemix.sums import rows as prepare_rows_module
-from capemix.sums.query import NoiseLaw, SumQuery
+from capemix.sums.query import SumQuery
 from capemix.sums.select import select
 from capemix.sums.share import SourceDraws
 from capemix.sums.steps import PublicMap, SiteZScore
@@ -391,10 +391,8 @@ def test_draws_counted_once_and_made_twice_are_caught(monkeypatch: pytest.Monkey
 
 
 def tight_facts() -> Program:
-    """All four opening sums where a small excess shows: a huge delta, and rounded noise, for which
-    the claim is exact."""
-    found = facts_setting("tight facts", 3.3, 0.5)
-    return dataclasses.replace(found, plan=dataclasses.replace(found.plan, law=NoiseLaw.ROUNDED))
+    """All four opening sums where a small excess shows: at a huge delta."""
+    return facts_setting("tight facts", 3.3, 0.5)
 
 
 def program_audited(setting: Program, runs: int) -> Measured:

@@ -141,13 +141,10 @@ def test_dp_mix_costs_what_dp_accounting_says_of_t_draws_at_l_over_n() -> None:
         2000,
     )
     rdp = dp_accounting.rdp.RdpAccountant(range(2, 513)).compose(event).get_epsilon(DELTA)
-    assert plan.guarantee().epsilon == pytest.approx(rdp, rel=1e-3)
+    assert rdp > 5.0
     exact = pld.from_gaussian_mechanism(multiplier, sampling_prob=64 / 60_000)
     exact = exact.self_compose(2000)
-    assert plan.guarantee().epsilon_pld == pytest.approx(
-        exact.get_epsilon_for_delta(DELTA), rel=5e-3
-    )
-    assert exact.get_epsilon_for_delta(DELTA) < 5.0
+    assert plan.guarantee().epsilon == pytest.approx(exact.get_epsilon_for_delta(DELTA), rel=2e-3)
 
 
 def test_dp_mix_of_fixed_size_is_replace_one_with_both_labels_changed() -> None:

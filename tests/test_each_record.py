@@ -25,7 +25,7 @@ from capemix.sums.query import NoiseLaw, SumQuery
 from capemix.sums.rows import ClippedRows
 from capemix.sums.share import prepare_records, prepare_site
 from capemix.sums.statistic import _KINDS as KINDS
-from capemix.sums.statistic import Prepared, Statistic, SummedRows, kind_of
+from capemix.sums.statistic import Prepared, Statistic, SummedRows, kind_of, replacement_factor_of
 from capemix.sums.steps import ColumnMap, PublicMap
 
 Array = npt.NDArray[Any]
@@ -49,8 +49,9 @@ def summing(asked: Statistic, *, real: bool = False) -> SumQuery:
         asked.width,
         asked.groups,
         l2_norm_bound=asked.l2_norm_bound,
+        replacement_factor=replacement_factor_of(asked),
     )
-    masks, law = MaskKind.RING, NoiseLaw.DISCRETE
+    masks, law = MaskKind.RING, NoiseLaw.ROUNDED
     if real:
         masks, law = MaskKind.GAUSSIAN, NoiseLaw.GAUSSIAN
     federation = Federation(Scheme.CAPE, sites=4, colluding=1, masks=masks)

@@ -247,14 +247,6 @@ def test_a_policy_declines_a_column_that_it_does_not_name() -> None:
     assert "column" in declined
 
 
-def test_the_reference_figure_is_not_needed_for_the_guarantee() -> None:
-    plan = a_plan()
-    with_it, without = plan.guarantee(), plan.guarantee()
-    assert without.epsilon == with_it.epsilon
-    assert without.epsilon_pld is None
-    assert with_it.epsilon_pld is not None
-
-
 def test_a_graph_drawn_again_and_again_is_in_delta() -> None:
     federation = Federation(Scheme.CAPE, sites=60, colluding=20, dropouts=2, peers=20)
     once = graph_failure_probability(60, 20, 20, 2)

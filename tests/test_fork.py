@@ -60,7 +60,7 @@ def drawing(kind: str) -> Act:
     tied, given = source.stream("tied"), ByteStream(bytes(32))
     tied.tie_words(1)
     keys = deal_keys(PeerGraph.complete(3), source.child("keys"))[0]
-    law, block = tables.discrete_gaussian(4.0), np.zeros(8, dtype=np.uint32)
+    law, block = tables.rounded_gaussian(4.0), np.zeros(8, dtype=np.uint32)
 
     def noise() -> bytes:
         return law.draw(stream, 8).tobytes()

@@ -206,7 +206,7 @@ def test_sums_that_compose_as_one_need_no_more_noise_than_epsilons_that_are_adde
             assert mixing.opening_multiplier == pytest.approx(opening, rel=1e-9)
 
 
-@pytest.mark.parametrize("law", [NoiseLaw.DISCRETE, NoiseLaw.ROUNDED])
+@pytest.mark.parametrize("law", list(NoiseLaw))
 def test_calibrating_again_changes_nothing(law: NoiseLaw) -> None:
     for known, method in (ONCE["class Gaussians, nothing declared"], DRAWN["range declared"]):
         plan = make_plan(known, method, law=law).calibrate(2.0)

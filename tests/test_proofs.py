@@ -15,7 +15,6 @@ from scipy.stats import binom, poisson
 from capemix.accounting.joint_view import complete_view_variance
 from capemix.accounting.sampled import (
     _log_antipodal_moments,
-    lattice_sum_epsilon,
     poisson_rdp,
     poisson_replace_rdp,
     sampler_delta,
@@ -164,34 +163,6 @@ def test_mixed_moments_are_the_continuous_ones(sigma: float) -> None:
             assert found == pytest.approx(exact, abs=1e-9)
 
 
-def of_sum(sigma: float, summands: int, reach: int) -> tuple[np.ndarray, np.ndarray]:
-    """Log probabilities of a sum of discrete Gaussians, and of one of the same variance."""
-    z = np.arange(-reach, reach + 1.0)
-    mass = np.exp(-(z**2) / (2 * sigma**2))
-    mass /= mass.sum()
-    law = mass
-    for _ in range(summands - 1):
-        law = np.convolve(law, mass)
-    middle = (len(law) - 1) // 2
-    wide = math.ceil(8 * sigma * math.sqrt(summands))
-    near = np.arange(-wide, wide + 1)
-    single = -(near**2) / (2 * summands * sigma**2)
-    return np.log(law[middle - wide : middle + wide + 1]), single - logsumexp(single)
-
-
-@pytest.mark.parametrize("sigma", [0.5, 0.6, 0.75, 1.0])
-@pytest.mark.parametrize("summands", [2, 3, 7])
-def test_a_sum_of_discrete_gaussians_is_within_half_its_allowance_of_one(
-    sigma: float, summands: int
-) -> None:
-    law, single = of_sum(sigma, summands, 60)
-    allowed = lattice_sum_epsilon(sigma, summands, 1) / 2
-    apart = float(np.abs(law - single).max())
-    assert apart <= allowed
-    if summands == 2:
-        assert apart > allowed / 10  # of the right order
-
-
 def delta_of(p: np.ndarray, q: np.ndarray, epsilon: float) -> float:
     return float(np.maximum(p - math.exp(epsilon) * q, 0.0).sum())
 
@@ -261,7 +232,7 @@ def test_a_sum_leaves_the_rings_reach_with_no_measurable_chance(mixture: int) ->
     weights = np.exp(-(np.arange(0, 3000.0) ** 2) / (2 * sigma**2))
     beyond = weights[math.ceil(13 * (sigma + 1)) :].sum() / (2 * weights.sum() - 1)
     assert 0 < 2 * beyond < 2.0**-100
-    assert max(map(abs, tables.discrete_gaussian(2.0).probabilities())) < 13 * (2.0 + 1)
+    assert max(map(abs, tables.rounded_gaussian(2.0).probabilities())) < 13 * (2.0 + 1)
 
 
 def test_the_ring_is_as_wide_as_its_reach() -> None:

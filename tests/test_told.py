@@ -281,9 +281,8 @@ def test_an_epsilon_that_cannot_be_delivered_is_refused_before_rows_are_read(
     assert release.guarantee.epsilon == pytest.approx(most, rel=2e-3)
 
 
-@pytest.mark.parametrize("law", ["discrete", "rounded"])
-def test_a_plan_delivers_the_epsilon_asked_for_or_refuses_it(law: str) -> None:
-    plan = plan_mixtures(width=3, class_sizes=(500, 500), samples=20, mixture=4, law=law)
+def test_a_plan_delivers_the_epsilon_asked_for_or_refuses_it() -> None:
+    plan = plan_mixtures(width=3, class_sizes=(500, 500), samples=20, mixture=4)
     with pytest.raises(EpsilonError) as said:
         plan.calibrate(1000.0)
     for epsilon in (0.5, 5.0, 0.99 * said.value.most):

@@ -91,8 +91,6 @@ class Agent:
         self._runs: dict[str, Site] = {}
         self._releases: dict[bytes, ReleaseStep] = {}
         """The last sum of each release that this site uploaded."""
-        self._paid: set[bytes] = set()
-        """Releases that were charged as a whole."""
         self._used: tuple[object, LabeledRows] | None = None
         self._lock = threading.Lock()
         self.journal = Journal.beside(state.budget.ledger.path)
@@ -153,8 +151,9 @@ class Agent:
         agreed: list[ReleaseStep] = []
 
         def consent(step: ReleaseStep) -> str | None:
-            step = replace(step, paid=step.release in self._paid)
-            reason = step.follows(self._releases.get(step.release))
+            known = self._releases.get(step.release)
+            step = replace(step, paid=known is not None and known.paid)
+            reason = step.follows(known)
             if reason is None:
                 reason = state.policy.declines(step, state.budget.account())
             if reason is None:
@@ -222,9 +221,7 @@ class Agent:
             raise ProtocolError(
                 "the budget over all runs would be overspent, or this run was charged already"
             ) from None
-        if at_once:
-            self._paid.add(step.release)
-        self._releases[step.release] = step
+        self._releases[step.release] = replace(step, paid=step.paid or at_once)
         try:
             self._note("charged", run, step, epsilon=costs[0].epsilon, delta=costs[0].delta)
         except InputError as error:  # what is paid for is made: the ledger has it

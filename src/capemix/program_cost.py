@@ -18,7 +18,7 @@ from capemix.accounting import mint
 from capemix.accounting.calibration import smallest_noise
 from capemix.accounting.compose import Times, as_one
 from capemix.accounting.cost import Cost, alone_cost, dearest, squared_shift, sum_cost
-from capemix.accounting.envelope import Envelope, envelope
+from capemix.accounting.envelope import MOST_EPSILON, Envelope, envelope
 from capemix.accounting.gaussian import gaussian_multiplier
 from capemix.errors import EpsilonError, InputError
 from capemix.facts import CLASS_LIST
@@ -132,6 +132,8 @@ class ProgramCost:
         if plan.epsilon is None or squared is None or delta <= 0.0:
             return None
         epsilon = plan.epsilon * (1.0 - _GROWTH)
+        if epsilon > MOST_EPSILON:
+            return None
         if not line.poisson or squared >= gaussian_multiplier(epsilon, delta) ** -2:
             return None
         return envelope(epsilon, delta, squared, plan.relation)
@@ -203,7 +205,11 @@ class ProgramCost:
 
         if not self.apart:
             return smallest_noise(lambda noise: with_noise(noise).proved, epsilon, start=start)
-        found = with_noise(start).envelope
+        first = with_noise(start)
+        most = min(mint.most_fitting(plan.delta, first.opened, first.whole), MOST_EPSILON)
+        if epsilon > most:
+            raise EpsilonError(epsilon, most)
+        found = first.envelope
         if found is None:
             raise EpsilonError(epsilon, 0.0)
         return smallest_noise(lambda noise: with_noise(noise).below(found), 1.0, start=start)

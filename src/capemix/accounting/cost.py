@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from capemix.accounting.mint import (
+    LEAST_MULTIPLIER,
     REAL,
     SAMPLER_ERROR,
     NoisedRecord,
@@ -120,7 +121,8 @@ def squared_shift(noised: NoisedSum, relation: Relation) -> float | None:
         return None
     moved = noised.replacement_factor if relation is Relation.REPLACE_ONE else 1.0
     draws = max(group.draws for group in noised.query.participation)
-    return draws * (moved / noised.view_multipliers[noised.strongest]) ** 2
+    noise = noised.view_multipliers[noised.strongest]
+    return math.inf if noise < LEAST_MULTIPLIER else draws * (moved / noise) ** 2
 
 
 def record_cost(noised: NoisedRecord, delta: float, relation: Relation, answers: int) -> Cost:

@@ -34,6 +34,9 @@ Real = NDArray[np.float64]
 SHAPES: Final = tuple(Participation(*each) for each in ((16, 1, 64), (64, 1, 1024), (64, 1, 32768)))
 """Sums whose shapes H has, beside the Gaussian's: how often a record may be drawn, and its rate."""
 
+MOST_EPSILON: Final = 100.0
+"""Beyond it no envelope is made: what is asked for there promises nothing."""
+
 _POINTS: Final = 240
 _OUTSIDE: Final = 0.005
 """The part of delta that H may cost by what lies below its first step."""

@@ -22,12 +22,18 @@ factor differs from 1 by less than 2^-215."""
 
 
 def rounding_ratio(site_deviation: float, sites: int) -> float:
-    """rho, for so many honest sites whose noise has at least this deviation, in lattice units:
-    (1 + t)^n - 1 with t = 2 sum_{k >= 1} exp(-pi^2 s^2 k^2); 0 for one site."""
+    """rho, for so many honest sites whose noise has at least this deviation, in lattice units; 0
+    for one site, and infinite for several with less than `LEAST_SITE_DEVIATION`."""
     if sites < 2:
         return 0.0
     if site_deviation < LEAST_SITE_DEVIATION:
         return math.inf
+    return lemma_ratio(site_deviation, sites)
+
+
+def lemma_ratio(site_deviation: float, sites: int) -> float:
+    """The lemma's rho for any deviation, so that it can be held against exact laws:
+    (1 + t)^n - 1 with t = 2 sum_{k >= 1} exp(-pi^2 s^2 k^2)."""
     square = (math.pi * site_deviation) ** 2
     each = 2 * math.exp(-square) / -math.expm1(-3 * square)
     return math.expm1(sites * math.log1p(each))

@@ -66,9 +66,10 @@ _SAMPLERS_SHARE: Final = 1e-6
 LEAST_MULTIPLIER: Final = 1e-3
 """With less noise than this, over the norm bound, epsilon is above a million: nothing is proved."""
 
-_MOST_PLD: Final = 200.0
-"""Losses are not laid out on a grid where Rényi accounting gives more than this: it would take
-minutes and gigabytes for a figure that nobody can use."""
+_MOST_PLD: Final = 1e5
+"""Losses are not laid out on a grid where Rényi accounting gives more than this. For rare draws
+with little noise it gives fifty times what they cost, and more; beyond this the grid would be for a
+figure that nobody can use."""
 
 
 @dataclass(frozen=True)
@@ -151,6 +152,14 @@ def samplers_fit(epsilon: float, delta: float, *noised: NoisedSum) -> bool:
     """Whether the samplers' distance from their exact laws costs no more than is kept for it."""
     on_lattice = [each for each in noised if each.arithmetic != REAL]
     return _samplers_delta(epsilon, *on_lattice) <= _SAMPLERS_SHARE * delta
+
+
+def most_fitting(delta: float, *noised: NoisedSum) -> float:
+    """The largest epsilon at which `samplers_fit`, whatever the noise."""
+    drawn = sum(each.numbers_drawn * each.summands for each in noised if each.arithmetic != REAL)
+    if drawn == 0:
+        return math.inf
+    return math.log(_SAMPLERS_SHARE * delta / (drawn * SAMPLER_ERROR)) - 1e-9
 
 
 def _samplers_delta(epsilon: float, *noised: NoisedSum) -> float:

@@ -212,7 +212,7 @@ class Ledger:
                 {
                     "kind": _CHARGE,
                     "lineage": lineage,
-                    "what": what,
+                    "what": what if paid is cost else f"{what}, and all sums after it",
                     "run": run or secrets.token_hex(8),
                     "way": str(way),
                     **chain.terms_as_json(after.terms),

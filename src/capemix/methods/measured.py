@@ -58,8 +58,9 @@ COUNT_PART: Final = 0.01
 COLUMNS_PART: Final = 0.05
 """The share of everything, where columns are measured too."""
 
-LIST_FAILURE: Final = 0.01
-"""The part of delta that bounds the chance of a label that one record alone has."""
+LIST_FAILURE: Final = 0.005
+"""The part of delta that bounds the chance of a label that one record alone has: small enough for
+a list each month within what a ledger sets aside in a year."""
 
 MOST_COLUMNS: Final = 250
 """Columns whose ranges are measured. Beyond, it is not worth its noise, which grows with their

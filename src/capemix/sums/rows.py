@@ -6,6 +6,7 @@ site nor change what is done to the others: a row that is not finite becomes zer
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any, Final, Literal
 
@@ -180,6 +181,10 @@ class ClippedRows:
     def l2_norm_bound(self) -> float:
         return float(np.sqrt(self.clip**2 + 1.0)) if self.label_columns else self.clip
 
+    @property
+    def replacement_factor(self) -> float:
+        return replaced_rows(self.clip, labelled=self.label_columns)
+
     def rows_by_group(
         self, features: npt.NDArray[Any], labels: npt.NDArray[np.int64], lattice: int | None
     ) -> PreparedRows:
@@ -216,6 +221,15 @@ class ClippedRows:
             total += rows.sum(axis=0, dtype=sums.dtype)
 
 
+def replaced_rows(clip: float, *, labelled: bool) -> float:
+    """How far a replaced record moves a sum of rows, over their norm bound: from one end to the
+    other; with labels the row does and one label takes another's place, and each may be as much
+    longer as rounding lets it."""
+    if not labelled:
+        return 2.0
+    return min(math.sqrt(4 * clip**2 + 2) / math.hypot(clip, 1.0) * (1.0 + STRETCH), 2.0)
+
+
 @dataclass(frozen=True)
 class ZScoredRows:
     """The paper's: rows normalised by the mean and deviation of all of a site's rows, and only then
@@ -240,6 +254,10 @@ class ZScoredRows:
     @property
     def l2_norm_bound(self) -> float:
         return self.rows.l2_norm_bound
+
+    @property
+    def replacement_factor(self) -> float:
+        return self.rows.replacement_factor
 
     def rows_by_group(
         self, features: npt.NDArray[Any], labels: npt.NDArray[np.int64], lattice: int | None

@@ -33,10 +33,10 @@ from capemix.methods.told import listed, more_than_noise
 from capemix.queries import Participation, QueryShape, Relation, Selection
 from capemix.sums.rows import (
     LATTICE_STEP,
-    STRETCH,
     ClippedRows,
     ZScoredRows,
     denormalise_rows,
+    replaced_rows,
 )
 from capemix.sums.statistic import RowStatistic
 from capemix.sums.steps import Coverage, DeclaredMap, PublicMap, SiteZScore, Step
@@ -292,18 +292,14 @@ class Mixing(Method):
     def outline(self, plan: Plan) -> tuple[QueryShape, ...]:
         facts = plan.known
         labels = self._classes(facts) if self.label_noise else 0
-        bound, replaced = self.row_bound(plan), 2.0
-        if self.label_noise:  # row and label; each may be as much longer as rounding lets it
-            clip = self.clip_norm(facts)
-            replaced = math.sqrt(4 * clip**2 + 2) / bound * (1.0 + STRETCH)
         line = QueryShape(
             name=MIXTURES,
             reads="rows, drawn and clipped",
             statistic="z-scored rows" if isinstance(facts.normalise, SiteZScore) else "rows",
             width=facts.width + labels,
             groups=self.pools(plan),
-            l2_norm_bound=bound,
-            replacement_factor=replaced,
+            l2_norm_bound=self.row_bound(plan),
+            replacement_factor=replaced_rows(self.clip_norm(facts), labelled=self.label_noise),
             divisor=self.divisor(plan),
             draws=tuple(
                 Participation(draws, self.mixture, size, self.selection)
