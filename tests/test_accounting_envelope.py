@@ -4,9 +4,11 @@ losses, and against whoever chooses the draws by what was measured."""
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from functools import cache
 from typing import Any
 
+import mpmath
 import numpy as np
 import pytest
 from dp_accounting import NeighboringRelation
@@ -18,7 +20,12 @@ from scipy.stats import norm
 from capemix.accounting.envelope import Envelope, envelope
 from capemix.accounting.gaussian import gaussian_delta, gaussian_multiplier
 from capemix.accounting.sampled import delta_profile
+from capemix.api import config_of
+from capemix.facts import Facts
+from capemix.plan import Plan, make_plan
+from capemix.program_cost import ProgramCost
 from capemix.queries import Participation, Relation
+from capemix.sums.steps import PublicMap
 
 Real = NDArray[np.float64]
 
@@ -184,3 +191,86 @@ def test_a_profile_is_above_the_delta_of_another_library_and_close(
     assert np.all(ours <= most * 1.02 + 1e-12)
     wrong = delta_profile([Participation(draws, 1, among)], 1.1 * noise, at, relation)
     assert np.any(wrong < least)
+
+
+# What a hostile plan may bend
+
+
+def planned_after(
+    opening: float, noise: float, size: int, samples: int = 100, **bent: float
+) -> Plan:
+    """A plan of ten sites whose sizes are measured with ``opening`` times the noise that spends the
+    whole budget, and whose draws of classes that were counted as ``size`` have ``noise``."""
+    facts = Facts(("a", "b", "c", "d"), "y", (0, 1), normalise=PublicMap())
+    method = config_of("mixing", samples=samples, mixture=16, clip=1.0)
+    plan = make_plan(facts, method, scheme="cape", sites=10, epsilon=1.0)
+    spends = gaussian_multiplier(1.0, plan.delta)
+    plan = replace(plan, opening_multiplier=opening * spends, multiplier=noise, **bent)
+    return replace(plan, measured=replace(facts, class_sizes=(size, size)))
+
+
+@pytest.mark.parametrize("opening", [1.0 + 1e-9, 1.02, 1.1, 1.18, 1.3, 2.0, 10.0])
+def test_no_share_of_the_opening_sums_lets_a_drawn_sum_of_little_noise_pass(opening: float) -> None:
+    """Every record is in all of 50 sums, with a quarter of a record's noise: epsilon above 500."""
+    assert planned_after(opening, 0.25, 16).guarantee().epsilon is None
+
+
+@pytest.mark.parametrize("epsilon", [1e-9, 1e-6, 1e-3])
+def test_a_tiny_budget_proves_nothing_of_a_large_cost(epsilon: float) -> None:
+    for opening in (1.0, 100.0, 10_700.0):
+        assert planned_after(opening, 0.5, 6000, epsilon=epsilon).guarantee().epsilon is None
+
+
+@pytest.mark.parametrize("share", [0.001, 0.01, 0.05, 0.3, 0.6, 0.9, 0.99, 0.999])
+@pytest.mark.parametrize("relation", list(Relation))
+@pytest.mark.parametrize(("epsilon", "delta"), [(0.02, 1e-2), (1.0, 1e-5), (8.0, 1e-9)])
+def test_an_envelope_is_above_zero_and_costs_no_more_than_delta(
+    epsilon: float, delta: float, relation: Relation, share: float
+) -> None:
+    spent = share * gaussian_multiplier(epsilon, delta) ** -2
+    found = envelope(epsilon, delta, spent, relation)
+    if found is None:
+        assert share > 0.25 or epsilon < 10 * delta
+        return
+    assert found.heights.min() > 0.0
+    assert found.delta_with(epsilon) <= delta
+
+
+def test_two_proofs_to_choose_from_are_none() -> None:
+    """A drawn sum that is above the envelope is not proved by adding up, however cheap it is."""
+    plan = planned_after(2.0, 0.125, round(16 / 0.89e-5), samples=2)
+    cost = ProgramCost(plan)
+    assert cost.added < 1.0
+    assert cost.proved == math.inf
+
+
+@pytest.mark.parametrize("size", [64, 100, 1000])
+def test_a_class_that_is_counted_small_gets_the_noise_that_it_takes(size: int) -> None:
+    """Far too little noise looks alike at every step; that is no reason to give up."""
+    facts = Facts(("a", "b"), "y", (0, 1), normalise=PublicMap())
+    method = config_of("mixing", samples=400, mixture=64, clip=1.0)
+    plan = make_plan(facts, method, epsilon=1.0)
+    plan = replace(plan, measured=replace(facts, class_sizes=(size, 5000))).settled()
+    assert plan.guarantee().epsilon == 1.0
+    assert plan.multiplier is not None
+    assert replace(plan, multiplier=0.98 * plan.multiplier).guarantee().epsilon is None
+
+
+def test_tiny_deltas_lose_nothing_below_the_first_step() -> None:
+    delta = 1e-15
+    spent = 0.05 * gaussian_multiplier(1.0, delta) ** -2
+    found = envelope(1.0, delta, spent, ADD_REMOVE)
+    assert found is not None
+    with mpmath.workdps(40):
+        root = mpmath.sqrt(spent)
+
+        def below(x: float) -> Any:
+            """P(1 - Z < x)."""
+            return mpmath.ncdf(-(1 - mpmath.mpf(x) - mpmath.mpf(spent) / 2) / root)
+
+        ends = [below(x) for x in found.epsilons.tolist()] + [mpmath.mpf(1)]
+        total = ends[0] + sum(
+            height * (ends[at + 1] - ends[at]) for at, height in enumerate(found.heights.tolist())
+        )
+    assert total <= delta * (1 + 1e-6)
+    assert found.delta_with(1.0) == pytest.approx(float(total), rel=1e-6)

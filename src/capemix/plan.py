@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -288,6 +288,12 @@ class Plan:
             if query.line not in found:
                 found[query.line] = sum_cost(query.noised(), self.delta, relation)
         return [found[self.query(each).line] for each in names]
+
+    def epsilon_in(self, relation: Relation) -> float:
+        """What the plan's sums cost in another relation than its own: an opening before a drawn sum
+        is added to it, whatever was measured."""
+        other = replace(self, relation=relation)
+        return max(each.added if each.apart else each.proved for each in ProgramCost(other).choices)
 
     def conservative_epsilon(self) -> float:
         """What the plan's noise costs by Rényi accounting, whatever the method chooses: a looser

@@ -38,6 +38,9 @@ _GROWTH: Final = 1e-9
 """The part of epsilon, or of 1 if that is less, that is kept for drawing noise in whole numbers; a
 thousandth of what delta keeps for the samplers pays for what it does to delta."""
 
+_MOST_NOISE: Final = 1e6
+"""Over what a record adds: more than any drawn sum needs that can be told from noise."""
+
 _FITS: Final = 1 + 1e-9
 """How far rounding may put a drawn sum above the envelope that it was planned below."""
 
@@ -82,6 +85,12 @@ class ProgramCost:
         another."""
         return self.plan.drawn and bool(self.plan.opening)
 
+    @property
+    def adaptive(self) -> bool:
+        """Whether what is drawn depends on what the opening sums find: how often a fixed number of
+        records is drawn is declared."""
+        return self.apart and all(line.poisson for line in self.plan.body)
+
     # -- sums as one ---------------------------------------------------------------------------
 
     def _noised(self, lines: Sequence[QueryShape], multiplier: float) -> Times:
@@ -123,9 +132,8 @@ class ProgramCost:
     @property
     def envelope(self) -> Envelope | None:
         """What the drawn sum stays below, whatever was measured: fixed by the budget that was asked
-        for and by the opening sums. None without a budget, or where none is left."""
+        for and by the opening sums. None without a budget, or where the opening sums leave none."""
         plan, opened = self.plan, self.opened
-        (line,) = plan.body
         failure = opened.failure + plan.federation.graph_failure()
         delta = mint.less_samplers(plan.delta - failure)
         squared = squared_shift(opened, plan.relation)
@@ -133,8 +141,6 @@ class ProgramCost:
             return None
         epsilon = plan.epsilon * (1.0 - _GROWTH)
         if epsilon > MOST_EPSILON:
-            return None
-        if not line.poisson or squared >= gaussian_multiplier(epsilon, delta) ** -2:
             return None
         return envelope(epsilon, delta, squared, plan.relation)
 
@@ -146,27 +152,31 @@ class ProgramCost:
             return math.inf
         growth = self.opened.rounding_growth + whole.rounding_growth
         if growth > _GROWTH * min(plan.epsilon, 1.0) or not mint.samplers_fit(
-            plan.epsilon, plan.delta, self.opened, whole
+            plan.epsilon, plan.delta - self.opened.failure - whole.failure, self.opened, whole
         ):
             return math.inf
         return found.excess(whole.query.participation, multiplier, self.plan.relation)
 
-    def _added(self) -> float:
-        """What is proved of both by adding up."""
+    @cached_property
+    def added(self) -> float:
+        """What is proved of both by adding up: for another relation than the plan's, and where
+        nothing is planned by what was measured, or no budget was asked for."""
         delta = self.plan.delta * _OPENING_DELTA
         rest = math.nextafter(self.plan.delta - delta, 0.0)
         return self.epsilon(self.opened, delta) + self.epsilon(self.whole, rest)
 
     @cached_property
     def proved(self) -> float:
-        """The epsilon that is proved of all sums, at the plan's delta."""
+        """The epsilon that is proved of all sums, at the plan's delta. With a budget there is one
+        proof for a drawn sum, whatever was measured: two to choose from would prove neither."""
         plan = self.plan
         if not self.apart:
             return self.epsilon(self.whole, plan.delta)
+        if plan.epsilon is None or not self.adaptive:
+            return self.added
         found = self.envelope
-        if found is not None and plan.epsilon is not None and self.below(found) <= _FITS:
-            return plan.epsilon
-        return self._added()
+        fits = found is not None and self.below(found) <= _FITS
+        return plan.epsilon if fits else math.inf
 
     @property
     def conservative(self) -> float:
@@ -203,7 +213,7 @@ class ProgramCost:
         def with_noise(noise: float) -> ProgramCost:
             return ProgramCost(replace(plan, multiplier=noise))
 
-        if not self.apart:
+        if not self.adaptive:
             return smallest_noise(lambda noise: with_noise(noise).proved, epsilon, start=start)
         first = with_noise(start)
         most = min(mint.most_fitting(plan.delta, first.opened, first.whole), MOST_EPSILON)
@@ -211,7 +221,14 @@ class ProgramCost:
             raise EpsilonError(epsilon, most)
         found = first.envelope
         if found is None:
-            raise EpsilonError(epsilon, 0.0)
+            raise InputError(
+                "epsilon",
+                "leaves nothing for the drawn sum once facts are measured",
+                value=epsilon,
+                fix="raise it, lower delta, or declare what would be measured",
+            )
+        while with_noise(start).below(found) > 1.0 and start < _MOST_NOISE:
+            start *= 2.0
         return smallest_noise(lambda noise: with_noise(noise).below(found), 1.0, start=start)
 
     # -- what is said of it --------------------------------------------------------------------

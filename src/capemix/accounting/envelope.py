@@ -58,41 +58,52 @@ class Envelope:
 
     def delta_with(self, epsilon: float) -> float:
         """E[H(epsilon - Z)], for a drawn sum below H after the Gaussian."""
-        reach = _reach(epsilon, self.epsilons, self.squared)
-        steps = np.append(reach[:-1] - reach[1:], reach[-1])
-        return min(1.0, (1.0 - float(reach[0])) + float(self.heights @ steps) * (1 + 1e-12))
+        below, within = _chances(epsilon, self.epsilons, self.squared)
+        return min(1.0, (below + float(self.heights @ within)) * (1 + 1e-12))
 
     def excess(
         self, participation: Sequence[Participation], noise_multiplier: float, relation: Relation
     ) -> float:
         """The most that a drawn sum is of H anywhere: at most 1 if it may be chosen."""
+        if not np.all(self.heights > 0.0):
+            return math.inf
         profile = delta_profile(participation, noise_multiplier, self.epsilons, relation)
         return float(np.max(profile / self.heights))
 
 
-def _reach(epsilon: float, at: Real, squared: float) -> Real:
-    """P(epsilon - Z >= x) at each x."""
-    return np.asarray(ndtr((epsilon - at - squared / 2) / math.sqrt(squared)))
+def _chances(epsilon: float, at: Real, squared: float) -> tuple[float, Real]:
+    """How likely epsilon - Z is below the first step, and on each of them; the last has no end.
+    Small chances are differences of small numbers."""
+    places = (epsilon - at - squared / 2) / math.sqrt(squared)
+    upto, beyond = ndtr(places), ndtr(-places)
+    steps = np.where(places[1:] > 0.0, beyond[1:] - beyond[:-1], upto[:-1] - upto[1:])
+    return float(beyond[0]), np.append(steps, upto[-1])
 
 
 @lru_cache(maxsize=32)
-def envelope(epsilon: float, delta: float, squared: float, relation: Relation) -> Envelope:
-    """H for a budget of which the Gaussian takes ``squared``."""
+def envelope(epsilon: float, delta: float, squared: float, relation: Relation) -> Envelope | None:
+    """H for a budget of which the Gaussian takes ``squared``; None where it takes so much that no
+    H would leave a drawn sum anything."""
+    if not 0.0 < squared < gaussian_multiplier(epsilon, delta) ** -2:
+        return None
     first = epsilon - squared / 2 + math.sqrt(squared) * float(ndtri(_OUTSIDE * delta))
     whole = gaussian_multiplier(epsilon, delta)
     left = 1.0 / math.sqrt(whole**-2 - squared)  # of the Gaussian with which it all is one
     last = epsilon + 4.0 / whole
-    at = np.linspace(max(first, 0.0), last, _POINTS)
+    at = np.linspace(max(first, 0.01 * epsilon), last, _POINTS)
+    outside, _ = _chances(epsilon, at, squared)
+    if outside > delta / 2:
+        return None
     shapes = [np.array([gaussian_delta(x, left) for x in at])]
     for shape in SHAPES:
         noise = _calibrated(shape, at, epsilon, delta, squared, relation)
         shapes.append(delta_profile([shape, shape], noise, at, relation))
     highest = np.maximum(np.max(shapes, axis=0), 2 * _FLOOR * delta)
-    bare = Envelope(at, highest, squared, epsilon, delta)
-    outside = 1.0 - float(_reach(epsilon, at, squared)[0])
-    inside = bare.delta_with(epsilon) - outside
+    inside = Envelope(at, highest, squared, epsilon, delta).delta_with(epsilon) - outside
     scale = (delta - outside) / inside * (1 - 1e-9)
-    return Envelope(at, np.minimum(highest * scale, 1.0), squared, epsilon, delta)
+    found = Envelope(at, np.minimum(highest * scale, 1.0), squared, epsilon, delta)
+    sound = np.all(found.heights > 0.0) and found.delta_with(epsilon) <= delta
+    return found if sound else None
 
 
 def _calibrated(

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Final, Literal
 
 from capemix.data.cells import places
@@ -127,7 +126,7 @@ class Policy:
             return  # no ledger can say what it costs
         yield from self.exceeded(demands_of(plan))
         yield from self._promised(plan)
-        if not step.fits(account):
+        if plan.guarantee().epsilon is not None and not step.fits(account):
             yield self._overspent(account)
         if plan.federation.sites < self.least_sites:
             yield f"{plan.federation.sites} sites are fewer than {self.least_sites}"
@@ -151,11 +150,11 @@ class Policy:
             return
         if plan.epsilon is None or guarantee.epsilon > plan.epsilon * (1 + 1e-9):
             yield f"epsilon {guarantee.epsilon:.4g} is above what the plan says"
-        judged = guarantee
+        judged = guarantee.epsilon
         if plan.relation is not self.relation:  # the site's own limits are in its own relation
-            judged = replace(plan, relation=self.relation).guarantee()
-        if judged.epsilon is None or judged.epsilon > self.max_epsilon:
-            yield f"epsilon {judged.epsilon or math.inf:.4g} is above {self.max_epsilon:.4g} a run"
+            judged = plan.epsilon_in(self.relation)
+        if judged > self.max_epsilon:
+            yield f"epsilon {judged:.4g} is above {self.max_epsilon:.4g} a run"
         if guarantee.delta > self.max_delta:
             yield f"delta {guarantee.delta:.3g} is above {self.max_delta:.3g}"
 
