@@ -212,7 +212,9 @@ class ProgramCost:
         found = first.envelope
         if found is None:
             raise EpsilonError(epsilon, 0.0)
-        return smallest_noise(lambda noise: with_noise(noise).below(found), 1.0, start=start)
+        return smallest_noise(
+            lambda noise: with_noise(noise).below(found), 1.0, start=start, stalls=False
+        )
 
     # -- what is said of it --------------------------------------------------------------------
 
