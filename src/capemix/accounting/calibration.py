@@ -27,9 +27,9 @@ def smallest_noise(
 
     ``epsilon_at`` falls with the noise. Where it turns infinite before it comes near the target,
     the target cannot be delivered and is refused, with what can be. The answer is bracketed in
-    steps of the factor ``step`` from ``start``, then narrowed on the logarithms of both. A cost that
-    no longer falls shows that no noise will do; without ``stalls`` it may be level where there is
-    too little noise, and falls in the end.
+    steps of the factor ``step`` from ``start``, then narrowed on the logarithms of both. A cost
+    that no longer falls shows that no noise will do; without ``stalls`` it may be level where there
+    is too little noise, and falls in the end.
     """
     if target == math.inf:
         return 0.0
