@@ -1,5 +1,5 @@
 """What a program of sums costs: its sums as one Gaussian where every record takes part once, and
-what opens it added where records are drawn. Never more than was asked."""
+one composition with what opens it where records are drawn. Never more than was asked."""
 
 from __future__ import annotations
 
@@ -9,10 +9,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from dp_accounting import GaussianDpEvent, NeighboringRelation, SelfComposedDpEvent
-from dp_accounting.rdp import RdpAccountant
 
 from capemix.accounting.cost import together
+from capemix.accounting.gaussian import gaussian_epsilon, gaussian_multiplier
 from capemix.accounting.sampled import ORDERS
 from capemix.data import LabeledRows
 from capemix.engines.local import LocalEngine
@@ -68,16 +67,15 @@ WHO: dict[str, dict[str, Any]] = {
 
 
 def composed(plan: Plan, names: tuple[str, ...], delta: float) -> float:
-    """By an independent accountant: a Gaussian for each sum, with the noise that it is carried out
-    with, as the strongest view has it."""
-    replaced, kinds = plan.relation is Relation.REPLACE_ONE, NeighboringRelation
-    relation = kinds.REPLACE_ONE if replaced else kinds.ADD_OR_REMOVE_ONE
-    oracle = RdpAccountant(list(ORDERS), relation)
+    """The exact figure of a Gaussian for each sum, with the noise that it is carried out with, as
+    the strongest view has it: a replaced record moves each as far as its line says."""
+    moved = 0.0
     for name in names:
         noised = plan.query(name).noised()
         multiplier = noised.view_multipliers[noised.strongest]
-        oracle.compose(SelfComposedDpEvent(GaussianDpEvent(multiplier / (1 + replaced)), 1))
-    return float(oracle.get_epsilon(delta))
+        ends = noised.query.replacement_factor if plan.relation is Relation.REPLACE_ONE else 1.0
+        moved += (ends / multiplier) ** 2
+    return gaussian_epsilon(moved**-0.5, delta)
 
 
 @pytest.mark.parametrize("name", ONCE)
@@ -94,9 +92,10 @@ def test_sums_in_which_a_record_takes_part_once_cost_what_gaussians_compose_to(
     epsilon = plan.guarantee().epsilon
     assert epsilon is not None
     assert 2.0 * (1 - 1e-3) < epsilon <= 2.0
-    assert composed(plan, plan.names, plan.delta - plan.list_failure) == pytest.approx(
-        epsilon, rel=1e-4
-    )
+    choices = [replace(plan, chosen=choice) for choice in plan.method.choices(plan)]
+    left = plan.delta - plan.list_failure
+    most = max(composed(each, each.names, left) for each in choices)
+    assert most == pytest.approx(epsilon, rel=1e-4)
     # With less noise the guarantee says so.
     louder = replace(plan, multiplier=(plan.multiplier or 0.0) / 1.1)
     assert (louder.guarantee().epsilon or math.inf) > 2.0
@@ -111,8 +110,10 @@ def test_the_square_of_a_cost_is_that_of_the_gaussian_that_it_is(relation: Relat
     assert cost.squared is not None
     for order, value in cost.curve.items():
         assert value == pytest.approx(order / 2 * cost.squared, rel=1e-9)
-    one_by_one = plan.costs_from(plan.names[0], relation)
-    assert together(one_by_one).squared == pytest.approx(cost.squared, rel=1e-9)
+    choices = [replace(plan, chosen=choice) for choice in plan.method.choices(plan)]
+    one_by_one = [together(each.costs_from(each.names[0], relation)) for each in choices]
+    most = max(each.squared or 0.0 for each in one_by_one)
+    assert most == pytest.approx(cost.squared, rel=1e-9)
     drawn = make_plan(*DRAWN["all declared"], relation=relation).calibrate(2.0)
     assert [cost.squared for cost in drawn.costs()] == [None]
     assert together([cost, *drawn.costs()]).squared is None
@@ -120,28 +121,39 @@ def test_the_square_of_a_cost_is_that_of_the_gaussian_that_it_is(relation: Relat
 
 @pytest.mark.parametrize("name", DRAWN)
 @pytest.mark.parametrize("who", ["central", "cape", "Gaussian masks"])
-def test_where_records_are_drawn_what_opens_the_program_is_added(name: str, who: str) -> None:
+def test_where_records_are_drawn_the_opening_has_its_share_of_one_composition(
+    name: str, who: str
+) -> None:
     known, method = DRAWN[name]
     if known.classes is None and who != "central":
         pytest.skip("sites find no list")
     plan = make_plan(known, method, **WHO[who]).calibrate(2.0)
-    whole = plan.guarantee()
-    costs = plan.costs()
+    whole, costs = plan.guarantee(), plan.costs()
     assert whole.epsilon is not None
     assert 2.0 * (1 - 1e-3) < whole.epsilon <= 2.0
-    assert whole.epsilon == pytest.approx(sum(cost.epsilon for cost in costs), abs=1e-12)
-    assert whole.delta == pytest.approx(sum(cost.delta for cost in costs)) == pytest.approx(1e-5)
+    assert whole.delta == plan.delta == 1e-5
     if not plan.opening:
         assert len(costs) == 1
+        assert plan.cost_alone(plan.relation) is None
         return
+    alone = plan.cost_alone(plan.relation)
+    assert alone is not None
+    assert (alone.epsilon, alone.delta, alone.squared) == (2.0, 1e-5, None)
+    assert plan.cost_alone(Relation.REPLACE_ONE) is None
     part = ProgramCost(plan).part
-    opened = composed(plan, plan.names[:-1], part * plan.delta - plan.list_failure)
-    assert opened == pytest.approx(costs[0].epsilon, rel=1e-4)
-    assert costs[0].epsilon == pytest.approx(2.0 * part, rel=1e-3)
-    assert costs[0].delta == part * plan.delta
+    whole_gaussian = gaussian_multiplier(2.0, 1e-5) ** -2
+    opened = sum(
+        min(plan.query(each).noised().view_multipliers.values()) ** -2 for each in plan.names[:-1]
+    )
+    assert opened == pytest.approx(part * whole_gaussian, rel=1e-9)
+    assert composed(plan, plan.names[:-1], 1e-5) < 0.6  # of 2
+    # Together they cost less than by adding up; a hundredth less noise is not proved.
+    assert sum(cost.epsilon for cost in costs) > 2.05
+    louder = replace(plan, multiplier=(plan.multiplier or 0.0) / 1.01)
+    assert (louder.guarantee().epsilon or math.inf) > 2.0
 
 
-@pytest.mark.parametrize("epsilon", [0.05, 1.0, 10.0, 40.0])
+@pytest.mark.parametrize("epsilon", [0.05, 1.0, 10.0, 25.0])
 @pytest.mark.parametrize("name", [*ONCE, *DRAWN])
 def test_no_guarantee_is_above_what_was_asked(name: str, epsilon: float) -> None:
     known, method = (ONCE | DRAWN)[name]
@@ -177,33 +189,23 @@ def test_no_guarantee_is_above_what_was_asked_whatever_is_measured(
             assert after.multiplier == plan.multiplier
 
 
-def test_sums_that_compose_as_one_need_no_more_noise_than_epsilons_that_are_added() -> None:
-    """Noise multipliers that the code of commit f3d3095 found for the same facts, of three columns
-    and two classes, at epsilon 2 and delta 1e-5; it added the epsilons of measured facts and of
-    moments."""
-    before: dict[tuple[str, ...] | None, dict[bool, tuple[float | None, float]]] = {
-        ("no", "yes"): {
-            False: (10.332107746520315, 2.6631502578935544),
-            True: (None, 2.149700072132082),
-        },
-        None: {
-            False: (10.487056338657721, 2.663150257893554),
-            True: (20.869721784358223, 2.377216766856811),
-        },
+def test_sums_that_compose_as_one_need_less_noise_than_epsilons_that_are_added() -> None:
+    """Noise multipliers of the methods' own sums that were found for the same facts, of three
+    columns and two classes, at epsilon 2 and delta 1e-5, where measured facts had a part of epsilon
+    and moments the rest: by Rényi orders, and added up."""
+    before: dict[tuple[str, ...] | None, dict[bool, float]] = {
+        ("no", "yes"): {False: 2.6631502578935544, True: 2.149700072132082},
+        None: {False: 2.663150257893554, True: 2.377216766856811},
     }
     for classes, by_range in before.items():
-        for ranged, (opening, own) in by_range.items():
+        for ranged, own in by_range.items():
             known = facts(classes=classes, normalise=RANGE if ranged else None)
             plan = make_plan(known, ClassGaussian()).calibrate(2.0)
             assert plan.multiplier is not None
-            assert plan.multiplier <= own * (1 + 1e-9)
-            if opening is None:
-                assert not plan.opening
-                continue
-            assert plan.opening_multiplier == pytest.approx(opening, rel=1e-9)
-            assert plan.multiplier < 0.95 * own
-            mixing = make_plan(known, Mixing()).calibrate(2.0)
-            assert mixing.opening_multiplier == pytest.approx(opening, rel=1e-9)
+            assert plan.multiplier < (0.85 if plan.opening else 0.95) * own
+            if plan.opening:
+                mixing = make_plan(known, Mixing()).calibrate(2.0)
+                assert mixing.opening_multiplier == pytest.approx(plan.opening_multiplier, rel=1e-2)
 
 
 @pytest.mark.parametrize("law", list(NoiseLaw))

@@ -38,9 +38,6 @@ _GROWTH: Final = 1e-9
 """The part of epsilon, or of 1 if that is less, that is kept for drawing noise in whole numbers; a
 thousandth of what delta keeps for the samplers pays for what it does to delta."""
 
-_MOST_NOISE: Final = 1e6
-"""Over what a record adds: more than any drawn sum needs that can be told from noise."""
-
 _FITS: Final = 1 + 1e-9
 """How far rounding may put a drawn sum above the envelope that it was planned below."""
 
@@ -227,9 +224,9 @@ class ProgramCost:
                 value=epsilon,
                 fix="raise it, lower delta, or declare what would be measured",
             )
-        while with_noise(start).below(found) > 1.0 and start < _MOST_NOISE:
-            start *= 2.0
-        return smallest_noise(lambda noise: with_noise(noise).below(found), 1.0, start=start)
+        return smallest_noise(
+            lambda noise: with_noise(noise).below(found), 1.0, start=start, stalls=False
+        )
 
     # -- what is said of it --------------------------------------------------------------------
 

@@ -14,6 +14,7 @@ from capemix.ledger import Lineage
 from capemix.methods import measured
 from capemix.methods.base import SyntheticRows
 from capemix.plan import Plan
+from capemix.randomness.tables import LEAST_SIGMA
 from capemix.release import Release
 
 
@@ -31,6 +32,7 @@ def run(
     is called with 1 for each sum that is in.
     """
     check_room(plan)
+    check_noise(plan)
     engine.check(plan)
     origin = engine.origin(plan)
     if ledger is not None:
@@ -95,6 +97,18 @@ def check_room(plan: Plan) -> None:
     method = plan.method
     numbers = method.bytes_a_number(plan)
     require_memory("samples", method.rows_made(plan), plan.known.width, numbers)
+
+
+def check_noise(plan: Plan) -> None:
+    """Refuse noise that there is no table for, before any row is read. It promises nothing."""
+    for query in plan.queries():
+        if query.on_lattice and 0.0 < query.site_deviation < LEAST_SIGMA:
+            raise InputError(
+                "noise",
+                "is too little to be drawn in whole numbers",
+                value=f"{query.site_deviation:.3g} units at a site, for {query.name}",
+                fix="ask for more noise, or for none at all with an epsilon of inf",
+            )
 
 
 def check_countable(

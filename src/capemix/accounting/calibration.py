@@ -21,12 +21,15 @@ def smallest_noise(
     start: float = 1.0,
     step: float = 2.0,
     relative_tolerance: float = 2e-5,
+    stalls: bool = True,
 ) -> float:
     """The smallest noise with ``epsilon_at(noise) <= target``, which holds for what is returned.
 
     ``epsilon_at`` falls with the noise. Where it turns infinite before it comes near the target,
     the target cannot be delivered and is refused, with what can be. The answer is bracketed in
-    steps of the factor ``step`` from ``start``, then narrowed on the logarithms of both.
+    steps of the factor ``step`` from ``start``, then narrowed on the logarithms of both. A cost
+    that no longer falls shows that no noise will do; without ``stalls`` it may be level where there
+    is too little noise, and falls in the end.
     """
     if target == math.inf:
         return 0.0
@@ -41,7 +44,7 @@ def smallest_noise(
     while reached > target:
         before, high = reached, step * high
         reached = epsilon_at(high)
-        stalled = math.isfinite(before) and reached > before * (1 - 1e-3)
+        stalled = stalls and math.isfinite(before) and reached > before * (1 - 1e-3)
         if reached > target and (stalled or high > start * 2.0**100):
             raise InputError(
                 "epsilon",

@@ -32,6 +32,9 @@ P = ParamSpec("P")
 TOTAL_VARIATION: Final = 2.0**-100
 """The error per draw that accounting adds to delta; what the tables reach is smaller."""
 
+LEAST_SIGMA: Final = 1.0
+"""Smallest deviation, in lattice units, that a table is built for."""
+
 MAX_SIGMA: Final = 40_000.0
 """Largest deviation, in lattice units, that a table is built for (2^20 columns)."""
 
@@ -226,7 +229,7 @@ def rounded_gaussian(sigma: float) -> IntegerLaw:
     The mass is exp(-x^2/2s^2) times the integral over |t| <= 1/2 of cosh(x t / s^2)
     exp(-t^2 / 2 s^2), expanded in even powers of x / s^2.
     """
-    if sigma < 1.0:
+    if sigma < LEAST_SIGMA:
         raise ValueError(f"a rounded Gaussian is drawn for sigma >= 1 lattice unit, not {sigma}")
     half = _half_gaussian(sigma)
     variance = Fraction(sigma) ** 2
