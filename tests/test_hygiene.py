@@ -3,6 +3,7 @@ overwritten. No randomness outside its room."""
 
 from __future__ import annotations
 
+import pickle
 import re
 import subprocess
 import sys
@@ -15,6 +16,7 @@ import pytest
 
 from capemix.data import LabeledRows
 from capemix.engines.in_process import InProcessEngine
+from capemix.errors import BudgetError, EpsilonError, InputError
 from capemix.methods.mixing.planning import plan_mixtures
 from capemix.plan import Plan
 from capemix.protocol import site as site_module
@@ -311,3 +313,17 @@ def test_other_libraries_randomness_is_for_evaluation_only() -> None:
     assert found <= {"evaluate", "capemix_research/experiments", "capemix_research/trainer"}
     assert OTHER_RANDOMNESS.search("x = norm.rvs(3)")
     assert OTHER_RANDOMNESS.search("torch.randn(3)")
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        InputError("samples", "must be above 0", value=-1, fix="give 1000, say"),
+        EpsilonError(100.0, 43.2),
+        BudgetError("the budget of people", "would be overspent", fix="ask for less"),
+    ],
+)
+def test_an_error_comes_whole_from_another_process(error: InputError) -> None:
+    found = pickle.loads(pickle.dumps(error))
+    assert type(found) is type(error)
+    assert (str(found), vars(found)) == (str(error), vars(error))

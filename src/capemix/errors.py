@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from enum import StrEnum
-from typing import TypeVar
+from typing import Any, TypeVar
 
 
 def printable(text: str) -> str:
@@ -30,6 +30,17 @@ class InputError(CapemixError, ValueError):
         self.fix = fix
         got = "" if value is None else f" (got {value})"
         super().__init__(printable(f"{field} {problem}{got}; {fix}."))
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """It comes back whole from another process."""
+        return _again, (type(self), self.args, vars(self))
+
+
+def _again(kind: type[InputError], args: tuple[Any, ...], parts: dict[str, Any]) -> InputError:
+    error = kind.__new__(kind, *args)
+    error.args = args
+    vars(error).update(parts)
+    return error
 
 
 _Kind = TypeVar("_Kind", bound=StrEnum)

@@ -272,6 +272,11 @@ class Plan:
                 found[query.line] = sum_cost(query.noised(), self.delta, relation)
         return [found[self.query(each).line] for each in names]
 
+    def conservative_epsilon(self) -> float:
+        """What the plan's noise costs by Rényi accounting, whatever the method chooses: a looser
+        bound than the guarantee's."""
+        return max(each.conservative for each in ProgramCost(self).choices)
+
     def budget(self) -> tuple[BudgetLine, ...]:
         """What each sum costs, in order."""
         return tuple(ProgramCost(self).budget())

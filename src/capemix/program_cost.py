@@ -161,6 +161,22 @@ class ProgramCost:
             return plan.epsilon
         return self._added()
 
+    @property
+    def conservative(self) -> float:
+        """The same by Rényi accounting, the opening sums added to a drawn one."""
+        parts = [(self.whole, 1.0)]
+        if self.apart:
+            parts = [(self.opened, _OPENING_DELTA), (self.whole, 1.0 - _OPENING_DELTA)]
+        return sum(
+            mint.renyi_epsilon(
+                noised,
+                noised.view_multipliers[noised.strongest],
+                self.plan.delta * part - noised.failure,
+                self.plan.relation,
+            )
+            for noised, part in parts
+        )
+
     # -- noise ---------------------------------------------------------------------------------
 
     def least_whole(self, epsilon: float) -> float:

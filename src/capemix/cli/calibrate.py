@@ -220,10 +220,12 @@ def _check_count(count: int, text: str) -> None:
 
 
 def _show(plan: Plan, *, as_json: bool) -> None:
+    from capemix.cli.explain import explanation_of, print_explanation
     from capemix.cli.show import account_of, print_facts, print_json
 
-    found = account_of(plan, plan.guarantee())
+    found, why = account_of(plan, plan.guarantee()), explanation_of(plan)
     if as_json:
-        print_json(found)
+        print_json(found | why)
     else:
         print_facts(found)
+        print_explanation(why)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
@@ -20,6 +20,7 @@ from capemix.federation import Scheme
 from capemix.guarantee import Guarantee, Status
 from capemix.plan import Plan
 from capemix.private import PRIVATE
+from capemix.program_cost import BudgetLine
 from capemix.queries import Relation
 from capemix.release import Release
 from capemix.sums.steps import Coverage
@@ -154,14 +155,17 @@ def print_release(release: Release, folder: Path, plan: Plan | None = None) -> N
         table.add_row(name, text)
     console = Console(markup=False, highlight=False)
     console.print(table)
-    print_table("What each sum costs, against the strongest observer", _costs(release))
+    print_table(
+        "What each sum costs, against the strongest observer", cost_lines(release.plan.budget())
+    )
     for warning in release.warnings:
         console.print(f"Warning: {warning}.", soft_wrap=True)
     if guarantee.status is not Status.GUARANTEE:
         console.print(f"Note: {guarantee.status}. Do not publish this as a private release.")
 
 
-def _costs(release: Release) -> list[dict[str, Any]]:
+def cost_lines(budget: Iterable[BudgetLine]) -> list[dict[str, Any]]:
+    """The budget's lines, as they are shown."""
     return [
         {
             "sum": line.line,
@@ -171,7 +175,7 @@ def _costs(release: Release) -> list[dict[str, Any]]:
             "epsilon_alone": line.epsilon_alone,
             "epsilon_so_far": line.epsilon_composed,
         }
-        for line in release.plan.budget()
+        for line in budget
     ]
 
 

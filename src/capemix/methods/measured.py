@@ -58,7 +58,7 @@ COUNT_PART: Final = 0.01
 COLUMNS_PART: Final = 0.05
 """The share of everything, where columns are measured too."""
 
-LIST_FAILURE: Final = 0.05
+LIST_FAILURE: Final = 0.01
 """The part of delta that bounds the chance of a label that one record alone has."""
 
 MOST_COLUMNS: Final = 250

@@ -267,7 +267,8 @@ def replaced_moments(weights: tuple[float, float]) -> float:
     """How far a replaced record moves counts and means, over their norm bound: within its group the
     count stays and its mean goes from one end to the other, as long as rounding lets it be; or it
     goes to another group."""
-    return max(2.0 * weights[1] * (1.0 + STRETCH) / math.hypot(*weights), COUNTED)
+    within = 2.0 * weights[1] * (1.0 + STRETCH) / math.hypot(*weights)
+    return min(max(within, COUNTED), 2.0)
 
 
 def _check_clip(clip: float, *weights: float) -> None:
