@@ -47,12 +47,17 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Final
 
+from capemix.facts import CLIP_NORM, RANGES, SCALES
 from capemix.queries import QueryShape
 
 SIZES: Final = 0.5
 """Times 1/sqrt(d): the share of class sizes."""
 
 MOST_SIZES: Final = 0.1
+
+COLUMNS: Final = {RANGES: 0.06, SCALES: 0.04, CLIP_NORM: 0.02}
+"""The shares of what is measured of columns. Noise on them does not end up in what is estimated:
+it decides whether they can be told at all, and rows in a range that is too wide or too short."""
 
 FLAT: Final = 0.03
 """The noise u at which half of what is spent on the spread is lost."""
@@ -71,14 +76,14 @@ CENTRE: Final = (0.002, 0.05)
 FIRST: Final = (0.05, 0.5)
 """The first look's part of the class centres, at least and at most."""
 
-CENTRES: Final = 30.0
+CENTRES: Final = 20.0
 """Of images: directions that their class centres are worth, beside those of clusters."""
 
 _GRAIN: Final = 2.0**-40
 """Of which shares are multiples, so that they are added without rounding."""
 
 OCTAVES: Final = 41
-"""Shares go by the power of two below the number of records: they need no more."""
+"""Shares go by the power of two below n/m = 1/q, its octave: they need no more."""
 
 
 @dataclass(frozen=True)
@@ -106,11 +111,16 @@ def sizes_share(columns: int) -> float:
     return min(MOST_SIZES, SIZES / math.sqrt(columns))
 
 
+def opening_share(name: str, columns: int) -> float:
+    """Of a sum that measures what is not declared, by its name in `facts`."""
+    return COLUMNS[name] if name in COLUMNS else sizes_share(columns)
+
+
 def gaussian_shares(
-    columns: int, classes: int, noise: float, records: float, rank: int
+    columns: int, classes: int, octave: int, rank: int
 ) -> GaussianShares:
-    """For a Gaussian for each class, of sums with noise of multiplier ``noise`` as one."""
-    q = noise / max(records, 1.0)
+    """For a Gaussian for each class, with ``rank`` directions of its own spread."""
+    q = 2.0 ** -(octave + 0.5)  # in the middle
     u = math.sqrt(columns) * q
     sizes = sizes_share(columns)
     norms = _within(NORMS, (QUANTILE * q) ** 2)
@@ -131,24 +141,19 @@ def centres_part(rank: int, clusters: int) -> float:
     return 1.0 / (1.0 + rank * clusters / CENTRES)
 
 
-def octave_of(records: float) -> int:
-    """The power of two that so many records are put down as."""
-    return min(OCTAVES - 1, max(0, math.floor(math.log2(max(records, 1.0)))))
-
-
-def records_in(octave: int) -> float:
-    """As many as an octave stands for: its middle."""
-    return 2.0 ** (octave + 0.5)
+def octave_of(records: float, noise: float) -> int:
+    """Of so many records under sums with noise of multiplier ``noise`` as one."""
+    most = OCTAVES - 1
+    if records <= noise:
+        return 0
+    return most if noise <= records * 2.0**-most else math.floor(math.log2(records / noise))
 
 
 @lru_cache(maxsize=256)
-def dearest_octave(columns: int, classes: int, noise: float, rank: int) -> int:
+def dearest_octave(columns: int, classes: int, rank: int) -> int:
     """The octave in which a replaced record costs most: it moves means by more than counts."""
     return max(
-        range(OCTAVES),
-        key=lambda each: gaussian_shares(
-            columns, classes, noise, records_in(each), rank
-        ).signed,
+        range(OCTAVES), key=lambda each: gaussian_shares(columns, classes, each, rank).signed
     )
 
 

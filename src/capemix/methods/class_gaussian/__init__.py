@@ -25,12 +25,10 @@ from capemix.methods.gaussians import tuned_rank
 from capemix.methods.projected import line
 from capemix.methods.shares import (
     OCTAVES,
-    GaussianShares,
     dearest_octave,
     exactly,
     gaussian_shares,
     octave_of,
-    records_in,
 )
 from capemix.queries import COUNTED, QueryShape
 from capemix.statistics.projection import MOST_KEPT
@@ -55,8 +53,8 @@ _OWN: Final = 0.25
 """The part of the budget by which it is told how many directions of a class's own spread will stand
 out of their noise."""
 
-_LIKELY: Final = 10_000
-"""Records that there are taken to be until they are counted."""
+_LIKELY: Final = 10
+"""The octave that is shown until records are counted: a few thousand of them, at epsilon 1."""
 
 _CODED: Final = Step(
     "schema",
@@ -117,31 +115,24 @@ class ClassGaussian(Method):
         """Both may be chosen after the class sizes are known: they have the same total noise, fixed
         in advance, and the same lines up to there, so that a filter covers the choice (Feldman,
         Zrnic 2021). Where a replaced record counts, no octave costs more than theirs."""
+        width, classes = plan.known.width, plan.known.groups
         return tuple(
-            {"rank": rank, "octave": dearest_octave(*self._public(plan), rank)}
+            {"rank": rank, "octave": dearest_octave(width, classes, rank)}
             for rank in (0, self.most_rank(plan))
         )
 
     def chosen(self, plan: Plan, records: float) -> Choice:
         """For so many records, as declared or counted with noise."""
-        _, classes, noise = self._public(plan)
+        noise, classes = plan.multiplier or 0.0, plan.known.groups
         rank = tuned_rank(records, classes, self.most_rank(plan), noise / math.sqrt(_OWN))
-        return {"rank": rank, "octave": octave_of(records)}
-
-    def _public(self, plan: Plan) -> tuple[int, int, float]:
-        """What shares depend on: columns, classes, and the noise of all of its sums as one."""
-        return plan.known.width, plan.known.groups, plan.multiplier or 0.0
-
-    def shares(self, plan: Plan) -> GaussianShares:
-        chosen = plan.chosen or {"rank": self.most_rank(plan), "octave": octave_of(_LIKELY)}
-        records = records_in(chosen["octave"])
-        return gaussian_shares(*self._public(plan), records, chosen["rank"])
+        return {"rank": rank, "octave": octave_of(records, noise)}
 
     def outline(self, plan: Plan) -> tuple[QueryShape, ...]:
         facts = plan.known
         d, classes = facts.width, facts.groups
-        rank = self.most_rank(plan) if plan.chosen is None else plan.chosen["rank"]
-        share = self.shares(plan)
+        chosen = plan.chosen or {"rank": self.most_rank(plan), "octave": _LIKELY}
+        rank, octave = chosen["rank"], chosen["octave"]
+        share = gaussian_shares(d, classes, octave, rank)
         sizes = QueryShape(
             CLASS_SIZES,
             "each record's label",
