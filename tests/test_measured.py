@@ -16,7 +16,7 @@ from scipy import stats
 
 import capemix.sums.share
 from capemix import documents
-from capemix.accounting.gaussian import gaussian_epsilon
+from capemix.accounting.gaussian import gaussian_epsilon, gaussian_multiplier
 from capemix.api import synthesize
 from capemix.data import LabeledRows, UnlistedRows, partition
 from capemix.data.arrays import cells_of_arrays
@@ -26,7 +26,14 @@ from capemix.engines.local import LocalEngine, sum_shares
 from capemix.errors import InputError
 from capemix.facts import CLASS_LIST, CLASS_SIZES, CLIP_NORM, RANGES, SCALES, Facts
 from capemix.methods.class_gaussian import ClassGaussian
-from capemix.methods.measured import LIST_FAILURE, SHARES, budget_part, ranges_of
+from capemix.methods.measured import (
+    COLUMNS_PART,
+    COUNT_PART,
+    LIST_FAILURE,
+    SHARES,
+    budget_part,
+    ranges_of,
+)
 from capemix.methods.mixing import Mixing
 from capemix.plan import Plan, make_plan
 from capemix.queries import Relation
@@ -40,7 +47,7 @@ from capemix.sums.query import SumQuery
 from capemix.sums.statistic import Statistic
 from capemix.sums.steps import ColumnMap, Coverage, PublicMap, SiteZScore
 from conftest import Capemix
-from measuring import measured_facts, opening_guarantee
+from measuring import measured_facts, opening_epsilon
 from world import labeled_rows
 
 EVERY = (CLASS_SIZES, RANGES, SCALES, CLIP_NORM)
@@ -79,9 +86,10 @@ def opening_plan(
     facts = Facts(
         ("x0", "x1", "x2"), "label", classes, class_sizes, None if columns else PublicMap()
     )
-    part = 0.2 if columns else 0.1
-    plan = make_plan(facts, Mixing(clip=clip), delta=1e-6 / part, **who).calibrate(epsilon / part)
-    assert budget_part(plan.opening) == part
+    part = COLUMNS_PART if columns else COUNT_PART
+    whole = gaussian_epsilon(gaussian_multiplier(epsilon, 1e-6) * math.sqrt(part), 1e-6)
+    plan = make_plan(facts, Mixing(clip=clip), delta=1e-6, **who).calibrate(whole)
+    assert budget_part(plan) == part
     return plan
 
 
@@ -104,13 +112,13 @@ def test_sizes_ranges_means_scales_and_a_norm_are_found() -> None:
 
 def test_together_facts_cost_what_was_asked_and_alone_less() -> None:
     plan = opening_plan(epsilon=0.7)
-    assert opening_guarantee(plan).epsilon == pytest.approx(0.7, rel=1e-3)
+    assert opening_epsilon(plan) == pytest.approx(0.7, rel=1e-4)
     lines = plan.budget()[:-1]
     assert tuple(line.line for line in lines) == EVERY
-    assert sum(line.share for line in lines) == pytest.approx(0.2)
+    assert sum(line.share for line in lines) == pytest.approx(COLUMNS_PART)
     composed = [line.epsilon_composed or math.inf for line in lines]
     assert composed == sorted(composed)
-    assert composed[-1] == pytest.approx(0.7, rel=1e-3)
+    assert composed[-1] == pytest.approx(0.7, rel=1e-4)
     alone = sum(line.epsilon_alone or math.inf for line in lines)
     assert 0.7 < alone < math.inf  # adding up would cost more
 
@@ -129,8 +137,8 @@ def test_what_is_declared_is_not_measured_and_the_others_share_what_it_cost(decl
     plan = opening_plan(epsilon=0.7, **asked)
     lines = plan.budget()[:-1]
     assert tuple(line.name for line in plan.opening) == tuple(line.line for line in lines) == names
-    assert sum(line.share for line in lines) == pytest.approx(0.2)
-    assert opening_guarantee(plan).epsilon == pytest.approx(0.7, rel=1e-3)
+    assert sum(line.share for line in lines) == pytest.approx(COLUMNS_PART)
+    assert opening_epsilon(plan) == pytest.approx(0.7, rel=1e-4)
     every, part = opening_plan(epsilon=0.7), sum(SHARES[name] for name in names)
     for name in names:  # 1/m^2 is shared out
         expected = every.query(name).deviation * part**0.5
@@ -153,14 +161,13 @@ def test_a_declared_clip_norm_is_not_measured_either() -> None:
 
 
 def test_measured_facts_compose_as_one_gaussian() -> None:
-    """The oracle: the exact Gaussian mechanism with 1/m^2 = sum of 1/m_i^2 is never above."""
+    """The oracle: the exact Gaussian mechanism with 1/m^2 = sum of 1/m_i^2."""
     plan = opening_plan()
     multipliers = [plan.query(line.name).noise_multiplier for line in plan.opening]
     together = sum(m**-2 for m in multipliers) ** -0.5
     exact = gaussian_epsilon(together, 1e-6)
-    guarantee = opening_guarantee(plan)
-    assert guarantee.epsilon is not None
-    assert exact <= guarantee.epsilon < 1.25 * exact  # Rényi accounting is a little above
+    assert opening_epsilon(plan) == pytest.approx(exact, rel=1e-5)
+    assert opening_epsilon(plan) >= exact
 
 
 STATISTICS: dict[str, Statistic] = {
@@ -239,13 +246,15 @@ def test_delta_pays_for_the_list_before_it_pays_for_the_noise() -> None:
     plan = list_plan()
     assert plan.list_failure == pytest.approx(LIST_FAILURE * 1e-6)
     assert plan.costs(Relation.ADD_REMOVE)[0].failure == plan.list_failure
-    assert opening_guarantee(plan).epsilon == pytest.approx(1.0, rel=1e-3)
-    assert opening_guarantee(plan).delta == pytest.approx(1e-6)
     declared = opening_plan(columns=False)
     assert declared.list_failure == 0
     assert declared.costs(Relation.ADD_REMOVE)[0].failure == 0
-    found, known = plan.query(CLASS_LIST).deviation, declared.query(CLASS_SIZES).deviation
-    assert known < found < 1.1 * known
+    assert declared.query(CLASS_SIZES).deviation == plan.query(CLASS_LIST).deviation
+    left = gaussian_epsilon(plan.query(CLASS_LIST).noise_multiplier, (1 - LIST_FAILURE) * 1e-6)
+    assert opening_epsilon(plan) == pytest.approx(left, rel=1e-5)
+    assert opening_epsilon(plan) > opening_epsilon(declared) == pytest.approx(1.0, rel=1e-5)
+    # So a drawn sum after it, or the same sums as one, have more noise.
+    assert (plan.multiplier or 0.0) > (declared.multiplier or 0.0)
 
 
 def test_the_list_is_made_with_the_chance_of_failure_that_delta_pays_for() -> None:

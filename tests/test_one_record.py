@@ -32,6 +32,7 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from scipy.special import ndtr
 
 from agents import AgentsEngine
 from capemix import agent as agent_module
@@ -67,7 +68,7 @@ from capemix.methods import BUILT_IN
 from capemix.methods.class_gaussian import ClassGaussian
 from capemix.methods.image_clusters import ImageClusters
 from capemix.methods.measured import SHARES as OPENING_SHARES
-from capemix.methods.measured import budget_part, list_failure
+from capemix.methods.measured import list_failure
 from capemix.methods.mixing import Mixing, Pool
 from capemix.plan import Plan, make_plan
 from capemix.protocol import wire
@@ -683,15 +684,12 @@ def list_sum() -> tuple[SumQuery, float]:
     """The sum that finds a list, and the part of delta that may fail."""
     facts = Facts(("a", "b"), "y", None, normalise=OF_NUMBERS)
     plan = make_plan(facts, ClassGaussian()).calibrate(10.0)
-    part = plan.delta * budget_part(plan.opening)
-    return plan.query(CLASS_LIST), list_failure(plan.opening, part)
+    return plan.query(CLASS_LIST), list_failure(plan.opening, plan.delta)
 
 
 def chance_to_pass(unit: int, deviation: float, threshold: int) -> float:
-    """That a count of one record, with discrete Gaussian noise, reaches the threshold: exactly."""
-    reach = np.arange(-round(40 * deviation), round(40 * deviation) + 1, dtype=np.float64)
-    weights = np.exp(-(reach**2) / (2 * deviation**2))
-    return float(weights[reach >= threshold - unit].sum() / weights.sum())
+    """That a count of one record, with rounded Gaussian noise, reaches the threshold: exactly."""
+    return float(ndtr(-(threshold - unit - 0.5) / deviation))
 
 
 def test_a_label_that_one_record_has_shows_with_no_more_than_its_part_of_delta() -> None:
