@@ -19,7 +19,6 @@ from scipy import stats
 from threadpoolctl import threadpool_limits
 
 import capemix.engines.local
-import capemix.kernels.memory
 import capemix.sums.share
 from capemix import documents
 from capemix.accounting.gaussian import gaussian_epsilon, gaussian_multiplier
@@ -31,7 +30,7 @@ from capemix.errors import BudgetError, InputError
 from capemix.evaluate import train_and_test
 from capemix.facts import CLASS_SIZES, Facts
 from capemix.federation import CENTRAL, Federation, Scheme
-from capemix.kernels import threads as threads_module
+from capemix.kernels import machine
 from capemix.ledger import Ledger
 from capemix.ledger.filter import Limit
 from capemix.methods import Method, SyntheticRows
@@ -242,12 +241,12 @@ def test_sums_are_the_same_bits_on_one_thread_and_on_several(
             pools.append(most)
             super().__init__(most)
 
-    monkeypatch.setattr(threads_module, "ThreadPoolExecutor", Counted)
-    monkeypatch.setattr(threads_module, "cores", lambda: 3)
+    monkeypatch.setattr(machine, "ThreadPoolExecutor", Counted)
+    monkeypatch.setattr(machine, "cores", lambda: 3)
     monkeypatch.setattr(moments_module, "cores", lambda: 3)
     found = []
     for little in (rows.size + 1, rows.size):
-        monkeypatch.setattr(threads_module, "_LITTLE", little)
+        monkeypatch.setattr(machine, "_LITTLE", little)
         found.append([summed(rows.copy(), labels, one, 900) for one in asked])
         assert bool(pools) == (little == rows.size)
     assert all(np.array_equal(a, b) for a, b in zip(*found, strict=True))
@@ -866,7 +865,7 @@ def test_rows_are_counted_with_what_it_takes_to_draw_and_write_them(
 ) -> None:
     train, _ = digits()
     table = replace(train, image_shape=None)
-    monkeypatch.setattr(capemix.kernels.memory, "memory", lambda: 64 * 40 * 1000.0)
+    monkeypatch.setattr(machine, "memory", lambda: 64 * 40 * 1000.0)
     check_room(a_plan(table, samples=1000))
     check_room(a_plan(table, class_sizes=(100,) * 10))
     check_room(a_plan(table))
@@ -904,12 +903,12 @@ def test_a_containers_limit_counts_where_it_is_said(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, version: int
 ) -> None:
     paths = tmp_path / "second", tmp_path / "first"
-    monkeypatch.setattr(capemix.kernels.memory, "_LIMITS", paths)
-    whole = capemix.kernels.memory.memory()
+    monkeypatch.setattr(machine, "_LIMITS", paths)
+    whole = machine.memory()
     paths[version].write_text("max\n")
-    assert capemix.kernels.memory.memory() == whole
+    assert machine.memory() == whole
     paths[version].write_text("4096\n")
-    assert capemix.kernels.memory.memory() == 4096.0
+    assert machine.memory() == 4096.0
 
 
 def test_rows_of_more_sites_than_the_scheme_has_are_refused_before_they_are_charged(

@@ -881,6 +881,10 @@ def test_what_the_library_says_of_fields_is_said_of_options(
         (["--method", "mixing", "--samples", 3], "--samples must be at least one mixture"),
         (["--method", "mixing", "--pool", "all", "--no-label-noise"], "--label-noise cannot be"),
         (["--lineage", "visits"], "--lineage has no limit yet"),
+        (["--scheme", "central", "--sites", 3], "--sites has no meaning for the scheme central"),
+        (["--sites", 3, "--colluding", 3], "lower --colluding or --dropouts: what is left"),
+        (["--method", "mixing", "--tune"], "--tune chooses mixtures to draw rows anew from; say"),
+        (["--method", "mixing", "--tune"], "say how many rows with --redraw, or leave it out"),
     ):
         ran = capemix("synth", "--epsilon", 5, *words, "--out", tmp_path / "no")
         assert_one_sentence(ran.code, ran.out, ran.err, says)
@@ -1014,3 +1018,34 @@ def test_importing_capemix_loads_nothing_heavy() -> None:
     )
     ran = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
     assert ran.stdout.strip() == "[]"
+
+
+def test_help_shows_the_options_that_the_docs_say_most_people_need(capemix: Capemix) -> None:
+    reference = Path(__file__).parents[1] / "docs" / "guide" / "reference.md"
+    table = reference.read_text().partition("that most people need:")[2].partition("\n\n|")[2]
+    rows = table.partition("\n\n")[0].splitlines()
+    named = [word for row in rows for word in re.findall(r"`(--[a-z-]+)`", row.split("|")[1])]
+    assert "--epsilon" in named
+    assert set(named) <= set(shown_options(capemix("synth", "--help").out))
+    for command in ("plan", "local"):
+        shown = shown_options(capemix("federate", command, "--help").out)
+        assert {"--sites", "--colluding", "--dropouts"} <= set(shown)
+    papers = capemix("synth", "--help-all").out.partition("The paper's modes:")[2].split("\n\n")[0]
+    assert "--form" in papers
+    assert "--relation" not in papers
+
+
+def test_a_limit_and_a_name_for_the_data_are_asked_for_at_once(
+    capemix: Capemix, tmp_path: Path
+) -> None:
+    """What the refusal says, typed as it stands, leads to a release."""
+    table = write_csv(tmp_path / "t.csv", rows=400)
+    words = ["synth", table, "--label", "y", "--epsilon", 4]
+    refused = capemix(*words, "--out", tmp_path / "out")
+    assert_one_sentence(refused.code, refused.out, refused.err, "--lineage is needed, with a limit")
+    typed = re.search(
+        r"`capemix (ledger set-limit NAME --epsilon) E`.*(--lineage NAME)", refused.err
+    )
+    assert typed is not None
+    assert capemix(*typed[1].split(), 5).code == 0
+    assert capemix(*words, *typed[2].split(), "--out", tmp_path / "out").code == 0

@@ -16,7 +16,7 @@ from capemix.methods.base import Choice, Method, SyntheticRows
 from capemix.methods.class_gaussian import ClassGaussian
 from capemix.methods.mixing import Mixing
 from capemix.plan import Plan, make_plan
-from capemix.queries import QueryShape
+from capemix.queries import Participation, QueryShape
 from capemix.statistics.histograms import ClassCounts, MeansAndSquares, ValueSizes
 from capemix.statistics.moments import Moments, NormHistogram
 from capemix.statistics.projection import Projection
@@ -101,9 +101,25 @@ def test_a_sum_that_failed_is_not_drawn_again() -> None:
     sums, engine = a_collector(facts(), Mixing(), breaks=True)
     with pytest.raises(RuntimeError, match="dead"):
         sums.ask(CLASS_SIZES, ClassCounts(2, 2))
-    with pytest.raises(ValueError, match="not the next of the outline"):
-        sums.ask(CLASS_SIZES, ClassCounts(2, 2))
+    engine.breaks = False
+    for name, asked in ((CLASS_SIZES, ClassCounts(2, 2)), (RANGES, ValueSizes(2))):
+        with pytest.raises(ValueError, match="'class sizes' failed, so no other can be asked for"):
+            sums.ask(name, asked)
     assert len(engine.asked) == 1
+
+
+def test_a_sum_that_could_not_be_charged_is_not_drawn_for_nothing() -> None:
+    def refused(_plan: Plan) -> None:
+        raise InputError("the lineage", "has nothing left", fix="wait")
+
+    engine = Written()
+    sums = Collector(make_plan(facts(), Mixing()).calibrate(2.0), engine, before=refused)
+    with pytest.raises(InputError, match="nothing left"):
+        sums.ask(CLASS_SIZES, ClassCounts(2, 2))
+    for _ in range(3):
+        with pytest.raises(ValueError, match="no other can be asked for"):
+            sums.ask(CLASS_SIZES, ClassCounts(2, 2))
+    assert engine.asked == []
 
 
 @pytest.mark.parametrize(
@@ -227,6 +243,39 @@ def test_the_noise_of_a_sum_that_is_drawn_cannot_be_changed() -> None:
     early, _ = a_collector(facts(normalise=MAP, class_sizes=(50, 60)), Greedy())
     early.choose(more=5)
     assert early.plan.chosen == {"more": 5}
+
+
+class Turning(Method):
+    """Once the classes' sizes are known, or it has chosen so, it draws records."""
+
+    kind: Literal["turning"] = "turning"  # type: ignore[misc]
+
+    def measures(self, facts: Facts) -> tuple[str, ...]:
+        return facts.undeclared(sizes=True)
+
+    def outline(self, plan: Plan) -> tuple[QueryShape, ...]:
+        turned = plan.measured is not None or plan.chosen == {"turned": 1}
+        draws = (Participation(5, 2, 20),) * 2 if turned else ()
+        return (QueryShape("rows", "", "rows", 2, 2, draws=draws),)
+
+    def choices(self, plan: Plan) -> tuple[Choice | None, ...]:
+        return ({"turned": 0}, {"turned": 1}) if plan.facts.class_sizes else (None,)
+
+    def release(self, sums: Collector) -> SyntheticRows:
+        raise NotImplementedError
+
+
+def test_whether_records_are_drawn_is_fixed_before_the_first_sum() -> None:
+    """What was charged for sums in which each record takes part once does not pay for draws."""
+    sums, _ = a_collector(facts(normalise=MAP), Turning())
+    sums.ask(CLASS_SIZES, ClassCounts(2, 2))
+    with pytest.raises(ValueError, match="whether records are drawn cannot depend"):
+        sums.measured(facts(normalise=MAP, class_sizes=(50, 60)))
+    declared = facts(normalise=MAP, class_sizes=(50, 60))
+    plan = replace(make_plan(declared, Turning()), multiplier=1.0)
+    chosen = Collector(plan, Written())
+    with pytest.raises(ValueError, match="whether records are drawn cannot depend"):
+        chosen.choose(turned=1)
 
 
 def test_a_collectors_plan_is_not_set_by_hand() -> None:

@@ -21,6 +21,7 @@ from pyarrow import parquet
 from capemix.data import LabeledRows, Table, UnlistedRows, open_cells, open_data, readers
 from capemix.data.schema import Category, Number
 from capemix.errors import InputError
+from capemix.kernels import machine
 
 TABLE = "age,income,sick\n30,1.5,yes\n40,2.5,no\n50,3.5,no\n"
 
@@ -605,12 +606,50 @@ def test_arrays_that_do_not_fit_are_refused(tmp_path: Path) -> None:
 def test_a_file_that_unpacks_to_more_than_memory_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(readers, "_memory", lambda: 1000)
+    monkeypatch.setattr(machine, "memory", lambda: 1000)
     packed = tmp_path / "rows.csv.gz"
     packed.write_bytes(gzip.compress(b"a,y\n" + b"1,2\n" * 1000))
     wide = pq(tmp_path, a=["u" * 900] * 100, y=[1] * 100)
     for path in (packed, wide, npz(tmp_path, X=np.ones((500, 2)), y=np.ones(500))):
         assert "more memory than this machine has" in refusal(path)
+
+
+def test_lists_of_any_length_in_a_few_bytes_are_not_unpacked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    long = pa.LargeListArray.from_arrays([0, 10**6, 2 * 10**6], pa.array(np.zeros(2 * 10**6)))
+    path = tmp_path / "long.parquet"
+    parquet.write_table(pa.table({"a": long, "b": [1.0, 2.0], "y": [0, 1]}), path)
+    assert path.stat().st_size < 10_000
+    monkeypatch.setattr(readers, "_memory", lambda: 10**5)
+    before = pa.total_allocated_bytes()
+    cells = readers.open_cells(path, "y")
+    assert pa.total_allocated_bytes() < before + 10**5
+    assert set(cells.names) == {"a", "b", "y"}
+
+
+def test_groups_of_rows_are_unpacked_as_long_as_there_is_memory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each unpacks to a megabyte, and says that it is small."""
+    path = tmp_path / "groups.parquet"
+    table = pa.table({"a": ["u" * 10**6, "v" * 10**6], "y": ["p", "q"]})
+    with parquet.ParquetWriter(path, table.schema, compression="zstd") as writer:
+        for _ in range(20):
+            writer.write_table(table)
+    assert path.stat().st_size < 100_000
+    monkeypatch.setattr(readers, "_declared", lambda _metadata: 0)
+    monkeypatch.setattr(readers, "_memory", lambda: 5 * 10**6)
+    read: list[int] = []
+    whole = parquet.ParquetFile.read_row_group
+
+    def watched(self: parquet.ParquetFile, at: int, **how: object) -> pa.Table:
+        read.append(at)
+        return whole(self, at, **how)
+
+    monkeypatch.setattr(parquet.ParquetFile, "read_row_group", watched)
+    assert "more memory than this machine has" in refusal(path)
+    assert read == [0, 1, 2]
 
 
 def test_a_member_of_an_npz_file_that_is_no_array_is_refused(tmp_path: Path) -> None:

@@ -20,12 +20,11 @@ from capemix.protocol import wire
 from capemix.protocol.agreement import public_bytes
 from capemix.protocol.policy import Policy
 from capemix.protocol.roster import Member, Roster
-from capemix.protocol.site import ROUNDS
 from capemix.protocol.step import ReleaseStep
 from capemix.protocol.wire import COORDINATOR, Context, Message, ProtocolError
 from capemix.randomness.source import SystemSource
 from test_agent import a_plan, a_run, a_state, budget, keys
-from world import ASKED, RUN, World, a_document, counting_plan, identity, step_of
+from world import ASKED, RUN, World, a_document, counting_plan, identity, signed_request, step_of
 
 __all__ = ["keys"]  # a fixture
 
@@ -58,7 +57,7 @@ def test_signatures_of_an_earlier_execution_agree_to_nothing(tmp_path: Path) -> 
     old = {s: first.ask(s, raw) for s, raw in list(first.run.requests())}
     again = World(plan, tmp_path / "again", seed=2)
     up_to(again, "unmask")
-    body = {"agreed": {str(s): raw.decode() for s, raw in old.items() if raw is not None}}
+    body = {"agreed": {str(s): wire.parse(raw).signature.hex() for s, raw in old.items() if raw}}
     request = wire.seal(
         again.run._context, identity("coordinator"), Message("unmask", COORDINATOR, body)
     )
@@ -70,9 +69,18 @@ def test_signatures_of_an_earlier_execution_agree_to_nothing(tmp_path: Path) -> 
 def test_a_site_with_real_noise_does_not_join_sites_with_test_seeds(tmp_path: Path) -> None:
     world = World(counting_plan(4, 1, 1), tmp_path)
     world.sites[0]._source = SystemSource()
-    world.drive()
+    accepts = {}
+    for site, raw in list(world.run.requests()):
+        answer = world.ask(site, raw)
+        assert answer is not None
+        accepts[str(site)] = answer.decode()
+        world.run.receive(site, answer)
+    told = signed_request(world, "keys", {"accepts": accepts})
+    assert world.ask(0, told) is None  # whatever the coordinator does about it
     assert "draws from a test seed" in world.refused[0]
+    world.drive()
     assert world.run.included == (1, 2, 3)
+    assert world.run.lost == {0: "it does not draw from a test seed, and others do"}
 
 
 def test_all_sites_are_asked_about_the_same_columns(tmp_path: Path) -> None:
@@ -133,7 +141,7 @@ def test_a_share_of_another_length_costs_its_sender_alone(tmp_path: Path) -> Non
         if (site, round_) != (3, "shares"):
             return raw
         body = wire.parse(raw).body
-        body["shares"]["0"] = body["shares"]["0"][:-2]
+        body["sealed"]["0"] = body["sealed"]["0"][:-2]
         return wire.seal(world.run._context, identity("site 3"), Message("shares", 3, body))
 
     world.drive(reply=spoil)
@@ -161,7 +169,7 @@ def test_an_agent_started_anew_does_not_upload_in_the_same_run_again(
     def one_execution() -> None:
         agents = [Agent(a_state(keys, n, tmp_path)) for n in range(4)]
         run = a_run(keys, a_plan(epsilon=0.4), tmp_path)
-        for _ in ROUNDS[:4]:
+        for _ in ("plan", "keys", "shares", "check", "upload"):
             for site, raw in list(run.requests()):
                 run.receive(site, agents[site].answer(raw))
             if run.round != "upload":

@@ -24,6 +24,7 @@ from capemix.errors import InputError
 from capemix.federation import Federation
 from capemix.guarantee import Status
 from capemix.methods.mixing import Mixing
+from capemix.methods.mixing.paper import theorem
 from capemix.methods.mixing.planning import mixture_sum, plan_mixtures
 from capemix.plan import Plan
 from capemix.queries import Participation, Relation
@@ -176,7 +177,7 @@ def small_plan(**asked: Any) -> Plan:
 
 def theorem_of(plan: Plan) -> Theorem1:
     assert isinstance(plan.method, Mixing)
-    return plan.method.theorem(plan)
+    return theorem(plan.method, plan)
 
 
 def tau(plan: Plan) -> float:

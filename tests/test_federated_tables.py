@@ -22,6 +22,7 @@ from capemix.data.writing import write_table
 from capemix.engines.flower.files import plan_text, read_plan_file
 from capemix.errors import InputError
 from capemix.facts import Facts, map_of
+from capemix.ledger import Account
 from capemix.methods.class_gaussian import ClassGaussian
 from capemix.plan import Plan, make_plan
 from capemix.private import PRIVATE
@@ -284,7 +285,8 @@ def test_a_plan_with_a_schema_is_written_set_up_and_checked(
     words = ("federate", "init", tmp_path / "fed", "--plan", tmp_path / "plan.json")
     assert capemix(*words).code == 0
     policy = documents.read(Policy, tmp_path / "fed" / "policy.json", name="policy")
-    assert (policy.columns, policy.classes) == (PEOPLE.names, PEOPLE.classes)
+    assert (policy.columns, policy.classes) == ((*PEOPLE.names, "income"), PEOPLE.classes)
+    assert not list(policy.objections(ReleaseStep.first_of(plan), Account(policy.limit)))
     file = files(tmp_path, untidy())[0]
     rows = open_data(file, table=PEOPLE).train
     words = ("site", "check", "--data", file, "--plan", tmp_path / "plan.json")

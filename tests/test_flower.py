@@ -48,10 +48,10 @@ from capemix.facts import Facts
 from capemix.methods.mixing import Mixing
 from capemix.plan import Plan, make_plan
 from capemix.protocol.agreement import public_bytes
+from capemix.protocol.answering import ROUNDS
 from capemix.protocol.chunks import LEAST_CHUNK
 from capemix.protocol.hello import introduce
 from capemix.protocol.roster import Member, Roster
-from capemix.protocol.site import ROUNDS
 from capemix.protocol.wire import ProtocolError, parse
 from capemix.randomness.source import SeededSource
 from capemix.run import run as carry_out
@@ -415,7 +415,7 @@ class SitesGrid:
 def over(name: str) -> RoundOver:
     """A round that took two seconds."""
     return RoundOver(
-        round=name, number=1, of=6, answered=4, bytes_out=1, bytes_in=1, lost=(), seconds=2.0
+        round=name, number=1, of=7, answered=4, bytes_out=1, bytes_in=1, lost=(), seconds=2.0
     )
 
 
@@ -441,11 +441,11 @@ def test_chunks_come_from_many_sites_at_once_and_never_more_than_the_window(
     shown = conduct(world, grid)
     assert world.run.included == tuple(range(6))
     assert grid.most_chunks == grid.most_sites == WINDOW
-    assert grid.pushed == 6 * len(ROUNDS) + 6 * CHUNKS
-    assert [each.number for each in shown] == [1, 2, 3, 4, 5, 6]
-    assert shown[3].expected_bytes == 6 * share_bytes(mixtures_of(world.plan))
-    assert shown[4].seconds_left == pytest.approx(4.0, abs=0.5)  # two rounds of two seconds
-    assert "round 5 of 6, agree: 1 sites in, 5 to come, 0 lost" in str(shown[4])
+    assert grid.pushed == 6 * len(world.run.rounds) + 6 * CHUNKS
+    assert [each.number for each in shown] == [1, 2, 3, 4, 5, 6, 7]
+    assert shown[4].expected_bytes == 6 * share_bytes(mixtures_of(world.plan))
+    assert shown[5].seconds_left == pytest.approx(4.0, abs=0.5)  # two rounds of two seconds
+    assert "round 6 of 7, agree: 1 sites in, 5 to come, 0 lost" in str(shown[5])
 
 
 @pytest.mark.usefixtures("no_task")
@@ -468,6 +468,28 @@ def test_a_node_that_fails_a_chunk_is_lost_with_its_reason(
     assert_sum(world.run.release_sums()[:1], (0, 2, 3))
 
 
+@pytest.mark.usefixtures("no_task")
+@pytest.mark.parametrize("hiccup", [Refused("the agent cannot be reached"), Refused("busy")])
+def test_a_chunk_that_does_not_come_is_asked_for_again(
+    tmp_path: Path, hiccup: Refused, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A node's hiccup costs no site its place, though none may be missing."""
+    monkeypatch.setattr("capemix.engines.flower.rounds._PAUSE", 0.05)
+    world = chunked(tmp_path, dropouts=0)
+    left = {(1, 2): 2, (3, 0): 1}
+
+    def spoil(site: int, index: int) -> Refused | None:
+        if left.get((site, index), 0) == 0:
+            return None
+        left[site, index] -= 1
+        return hiccup
+
+    conduct(world, SitesGrid(world, spoil))
+    assert not any(left.values())
+    assert world.run.lost == {}
+    assert_sum(world.run.release_sums()[:1], (0, 1, 2, 3))
+
+
 def test_the_time_left_is_told_from_the_pace_of_the_bytes() -> None:
     run: Any = SimpleNamespace(
         uploaded=(0, 100),
@@ -475,9 +497,11 @@ def test_the_time_left_is_told_from_the_pace_of_the_bytes() -> None:
         waiting_for=(0,),
         lost={},
         wanted=lambda: iter([(0, 0)]),
+        round="upload",
+        rounds=("plan", "keys", "shares", "check", "upload", "agree", "unmask"),
     )
     shown: list[RoundOpen] = []
-    done = [over(name) for name in ROUNDS[:3]]
+    done = [over(name) for name in run.rounds[:4]]
     progress = Progress(run, done, shown.append)
     progress()
     assert shown[-1].seconds_left is None

@@ -31,10 +31,16 @@ from hypothesis.stateful import (
 )
 
 from capemix.methods.mixing.planning import plan_mixtures
-from capemix.protocol import wire
-from capemix.protocol.agreement import box_key, pair_key, public_bytes, setting_of
+from capemix.protocol import group, wire
+from capemix.protocol.agreement import (
+    box_key,
+    commitment,
+    pair_key,
+    public_bytes,
+    setting_of,
+)
+from capemix.protocol.answering import ROUNDS
 from capemix.protocol.chunks import LEAST_CHUNK
-from capemix.protocol.site import ROUNDS
 from capemix.protocol.wire import COORDINATOR, Context, Message, ProtocolError
 from world import (
     ASKED,
@@ -302,16 +308,22 @@ class HostileWorld(RuleBasedStateMachine):
         body = json.loads(json.dumps(wire.parse(raw).body))
         for field in body.values():
             if isinstance(field, dict) and str(colluder) in field:
-                field[str(colluder)] = self.signed_otherwise(colluder, field[str(colluder)])
+                field[str(colluder)] = self.signed_otherwise(colluder, site, field[str(colluder)])
         self.ask(site, signed_request(self.world, self.world.run.round or "", body))
         if go_on:
             self.do_round(with_victims=True)
 
-    def signed_otherwise(self, colluder: int, raw: str) -> str:
+    def signed_otherwise(self, colluder: int, site: int, raw: Any) -> Any:
+        if isinstance(raw, dict):  # its deal for this site
+            said = {**raw, "sealed": raw["sealed"][::-1]}
+            del said["signed"]
+            deal = Message("deal", colluder, {"to": site, **said})
+            key = identity(f"site {colluder}")
+            return {**said, "signed": wire.sign(self.world.run._context, key, deal)}
         try:
             message = wire.parse(raw.encode())
         except ProtocolError:
-            return raw[::-1]  # a sealed share: any bytes will do
+            return raw[::-1]  # a signature: any bytes will do
         body = {
             name: hashlib.sha256(value.encode()).hexdigest() if isinstance(value, str) else value
             for name, value in message.body.items()
@@ -321,6 +333,22 @@ class HostileWorld(RuleBasedStateMachine):
             identity(f"site {colluder}"),
             Message(message.round, colluder, body),
         ).decode()
+
+    @precondition(lambda self: not self.ended and self.world.run.round == "check")
+    @rule(who=PICK, about=st.sets(st.integers(0, 6)))
+    def a_colluder_complains_about_others(self, who: int, about: set[int]) -> None:
+        """Its complaints are false. They cost nobody anything."""
+        site = self.colluding[who % len(self.colluding)]
+        raw = self.request(site)
+        run = self.world.run
+        if raw is None or (site, "check") in self.world.said or site in run._answers:
+            return
+        self.ask(site, raw)
+        if self.on_the_way and self.on_the_way[-1][0] == site:
+            del self.on_the_way[-1]
+            body = {"complaints": sorted(about & set(run._dealers(site)))}
+            message = Message("check", site, body)
+            run.receive(site, wire.seal(run._context, identity(f"site {site}"), message))
 
     @rule(pick=PICK)
     def the_server_pushes_a_site_to_reveal(self, pick: int) -> None:
@@ -386,14 +414,14 @@ def without(body: dict[str, Any], gone: set[int]) -> dict[str, Any]:
 def push(world: World, site: int, colluding: tuple[int, ...]) -> bytes:
     body = wire.parse(world.said[site, "agree"]).body
     agreed = {
-        str(s): raw.decode()
+        str(s): wire.parse(raw).signature.hex()
         for (s, round_), raw in world.said.items()
         if round_ == "agree" and wire.parse(raw).body == body
     }
     for colluder in colluding:
         message = Message("agree", colluder, body)
         name = identity(f"site {colluder}")
-        agreed[str(colluder)] = wire.seal(world.run._context, name, message).decode()
+        agreed[str(colluder)] = wire.sign(world.run._context, name, message)
     return signed_request(world, "unmask", {"agreed": agreed})
 
 
@@ -481,6 +509,15 @@ SMALL = (5, 1, 1)
 COLLUDER = 4
 
 
+def go_on(world: World) -> None:
+    """A round as it should go, of those who are left."""
+    for site, raw in list(world.run.requests()):
+        answer = world.ask(site, raw)
+        assert answer is not None
+        world.bring(site, answer)
+    world.run.close()
+
+
 def true_body(world: World, site: int) -> dict[str, Any]:
     return json.loads(json.dumps(wire.parse(dict(world.run.requests())[site]).body))
 
@@ -527,6 +564,9 @@ def test_members_are_among_those_whose_keys_were_shown(tmp_path: Path) -> None:
             assert answer is not None
             world.bring(site, answer)
     world.run.close()
+    deals = without(world.run._deals_for(0), {1})
+    assert world.ask(0, signed_request(world, "check", deals)) is not None
+    go_on(world)
     body = {**true_body(world, 1), "members": [0, 1, 2, 3, 4]}
     refuses(world, 0, body, "not those whose keys were shown")
 
@@ -556,11 +596,39 @@ def test_a_nonce_that_was_not_committed_to_is_refused_by_site_and_coordinator(
 
 @pytest.mark.parametrize("name", ["box", "mask"])
 def test_a_colluder_with_anothers_key_is_refused(tmp_path: Path, name: str) -> None:
-    world = up_to("shares", SMALL, tmp_path)
-    body = true_body(world, 0)
+    """It committed to another one, if it told all sites the same; and if not, because the server
+    colludes, too, the site that is shown the key twice stops."""
+    world = up_to("keys", SMALL, tmp_path)
+    fork = world.fork()
+    go_on(fork)
+    body = true_body(fork, 0)
     key = wire.parse(body["keys"]["1"].encode()).body[name]
-    body["keys"]["4"] = resigned(world, body["keys"]["4"], COLLUDER, **{name: key})
-    refuses(world, 0, body, "two sites have one key")
+    body["keys"]["4"] = resigned(fork, body["keys"]["4"], COLLUDER, **{name: key})
+    refuses(fork, 0, body, "not those it committed to")
+    shown = told_of_other_keys(world, **{name: key})
+    refuses(world, 0, shown, "two sites have one key")
+
+
+def told_of_other_keys(world: World, **change: str) -> dict[str, Any]:
+    """Site 0 is shown a colluder that committed to other keys than the rest are shown; what it is
+    then told of the keys."""
+    true = wire.parse(world.fork().ask(COLLUDER, requests_of(world)[COLLUDER]) or b"").body
+    said = {name: bytes.fromhex(value) for name, value in {**true, **change}.items()}
+    commit = commitment(world.run._context, COLLUDER, said["nonce"], said["box"], said["mask"])
+    accepts = true_body(world, 0)
+    accepts["accepts"]["4"] = resigned(world, accepts["accepts"]["4"], COLLUDER, commit=commit)
+    for site, raw in requests_of(world).items():
+        answer = world.ask(site, signed_request(world, "keys", accepts) if site == 0 else raw)
+        assert answer is not None
+        world.bring(site, answer)
+    world.run.close()
+    body = true_body(world, 0)
+    body["keys"]["4"] = resigned(world, body["keys"]["4"], COLLUDER, **change)
+    return body
+
+
+def requests_of(world: World) -> dict[int, bytes]:
+    return dict(world.run.requests())
 
 
 def test_a_site_that_shared_nothing_cannot_be_called_included(tmp_path: Path) -> None:
@@ -572,31 +640,26 @@ def test_a_site_that_shared_nothing_cannot_be_called_included(tmp_path: Path) ->
             assert answer is not None
             world.bring(site, answer)
     world.run.close()
-    for site, raw in list(world.run.requests()):
-        answer = world.ask(site, raw)
-        assert answer is not None
-        world.bring(site, answer)
-    world.run.close()
+    go_on(world)
+    go_on(world)
     body = true_body(world, 0)
-    setting = Message("setting", COLLUDER, wire.parse(body["included"]["0"].encode()).body)
-    body["included"]["4"] = wire.seal(
-        world.run._context, identity(f"site {COLLUDER}"), setting
-    ).decode()
+    setting = Message("setting", COLLUDER, {"setting": world.run._setting})
+    key = identity(f"site {COLLUDER}")
+    body["included"]["4"] = wire.sign(world.run._context, key, setting)
     refuses(world, 0, body, "shared nothing")
 
 
 def test_a_colluder_that_shows_two_sites_different_keys_splits_them_apart(tmp_path: Path) -> None:
     """What a site masked with is in its setting, so the two are never unmasked together."""
-    world = up_to("shares", SMALL, tmp_path)
-    body = true_body(world, 0)
-    key = public_bytes(X25519PrivateKey.from_private_bytes(bytes(32))).hex()
-    body["keys"]["4"] = resigned(world, body["keys"]["4"], COLLUDER, mask=key)
+    world = up_to("keys", SMALL, tmp_path)
+    body = told_of_other_keys(world, mask=group.point_of(group.as_bytes(3)).hex())
     for site, raw in list(world.run.requests()):
         told = signed_request(world, "shares", body) if site == 0 else raw
         answer = world.ask(site, told)
         assert answer is not None
         world.bring(site, answer)
     world.run.close()
+    go_on(world)
     for site, raw in list(world.run.requests()):
         answer = world.ask(site, raw)
         assert answer is not None
@@ -618,11 +681,16 @@ def test_a_setting_is_of_all_keys_and_members() -> None:
 
 
 def test_the_keys_of_a_pair_are_for_one_purpose_run_roster_plan_and_pair() -> None:
-    mine, other = (X25519PrivateKey.from_private_bytes(bytes([n]) * 32) for n in (1, 2))
+    boxes = [X25519PrivateKey.from_private_bytes(bytes([n]) * 32) for n in (1, 2)]
+    scalars = [group.as_bytes(n) for n in (1, 2)]
+    kinds: Any = (
+        (box_key, boxes, [public_bytes(key) for key in boxes]),
+        (pair_key, scalars, [group.point_of(key) for key in scalars]),
+    )
     context = Context(b"r" * 16, b"o" * 32, b"p" * 32)
     made = {
-        bytes(make(where, mine, public_bytes(other), *pair))
-        for make in (box_key, pair_key)
+        bytes(make(where, own[0], public[1], *pair))
+        for make, own, public in kinds
         for where in (
             context,
             replace(context, run=b"x" * 16),
@@ -632,9 +700,9 @@ def test_the_keys_of_a_pair_are_for_one_purpose_run_roster_plan_and_pair() -> No
         for pair in ((0, 1), (0, 2), (1, 2))
     }
     assert len(made) == 2 * 4 * 3
-    for make in (box_key, pair_key):
-        there = make(context, mine, public_bytes(other), 0, 1)
-        assert make(context, other, public_bytes(mine), 1, 0) == there
+    for make, own, public in kinds:
+        there = make(context, own[0], public[1], 0, 1)
+        assert make(context, own[1], public[0], 1, 0) == there
 
 
 def test_a_signature_is_for_one_run_roster_plan_round_sender_and_body() -> None:

@@ -19,13 +19,13 @@ from capemix.engines.in_process import InProcessEngine
 from capemix.errors import BudgetError, EpsilonError, InputError
 from capemix.methods.mixing.planning import plan_mixtures
 from capemix.plan import Plan
-from capemix.protocol import site as site_module
+from capemix.protocol import dealing
 from capemix.protocol.wire import ProtocolError
 from capemix.randomness import source as source_module
 from capemix.randomness.source import ByteStream, SeededSource, SystemSource, derive_key, erase
 from capemix.run import run
 from capemix.zerosum import masks as masks_module
-from world import World, counting_plan
+from world import World, counting_plan, signed_request
 
 ROOT = Path(__file__).parents[1]
 PACKAGES = (ROOT / "src" / "capemix", ROOT / "research" / "capemix_research")
@@ -70,7 +70,7 @@ class WatchedBox:
         return self._box.decrypt(nonce, data, more)
 
 
-_BOX = site_module.ChaCha20Poly1305
+_BOX = dealing.ChaCha20Poly1305
 
 
 @pytest.fixture
@@ -80,7 +80,7 @@ def watched(monkeypatch: pytest.MonkeyPatch) -> dict[bytes, list[int]]:
     signs: dict[bytes, list[int]] = {}
     for module in (source_module, masks_module):
         monkeypatch.setattr(module, "ByteStream", Watched)
-    monkeypatch.setattr(site_module, "ChaCha20Poly1305", WatchedBox)
+    monkeypatch.setattr(dealing, "ChaCha20Poly1305", WatchedBox)
 
     def seen(kind: str, plain: Any) -> Any:
         def add(self: Any, block: np.ndarray, key: Any, label: Any, sign: int) -> None:
@@ -172,8 +172,9 @@ def test_aes_is_made_in_one_place_and_boxes_in_another() -> None:
         return {inside(path).as_posix() for path in SOURCES if re.search(pattern, path.read_text())}
 
     assert users(r"algorithms\.AES|AESGCM|import AES\b") == {"randomness/source.py"}
-    assert users(r"ChaCha20Poly1305\(") == {"protocol/site.py"}
-    streams = {"randomness/source.py", "zerosum/masks.py", "protocol/agreement.py"}
+    assert users(r"ChaCha20Poly1305\(") == {"protocol/dealing.py"}
+    streams = {"randomness/source.py", "zerosum/masks.py"}
+    streams |= {"protocol/agreement.py", "protocol/shamir.py"}  # of public numbers, by their digest
     assert users(r"\bByteStream\(") == streams
 
 
@@ -219,6 +220,7 @@ def secrets_of(site: Any) -> list[bytearray]:
         site._mask_secret,
         site._source._key,
         *(share for shares in site._held.values() for share in shares),
+        *(share for shares in site._dealt.values() for share in shares),
     ]
 
 
@@ -254,7 +256,7 @@ def test_a_site_forgets_what_unmasks_it_once_its_upload_is_made(tmp_path: Path) 
 
 def test_a_site_that_leaves_a_run_forgets_everything(tmp_path: Path) -> None:
     world = World(counting_plan(4, 1, 1), tmp_path)
-    for _ in range(3):
+    while world.run.round != "check":
         for number, raw in list(world.run.requests()):
             answer = world.ask(number, raw)
             assert answer is not None
@@ -264,6 +266,9 @@ def test_a_site_that_leaves_a_run_forgets_everything(tmp_path: Path) -> None:
     assert any(any(secret) for secret in secrets_of(site))
     with pytest.raises(ProtocolError):
         site.answer(b"nonsense\n")
+    assert any(any(secret) for secret in secrets_of(site))  # nobody signed that
+    with pytest.raises(ProtocolError):
+        site.answer(signed_request(world, "check", {}))
     assert not any(any(secret) for secret in secrets_of(site))
 
 

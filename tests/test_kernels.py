@@ -11,8 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import array_shapes, arrays
 
-from capemix.kernels import fast, plain
-from capemix.kernels.words import integers_of, words_of
+from capemix.kernels import fast, integers_of, plain, words_of
 from capemix.randomness.tables import rounded_gaussian
 
 any_rows = arrays(

@@ -8,6 +8,7 @@ import json
 import math
 import multiprocessing
 import os
+import resource
 import sqlite3
 import subprocess
 import sys
@@ -25,6 +26,7 @@ from dp_accounting.rdp import RdpAccountant
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from capemix import documents
 from capemix.accounting.cost import CLAIMED, PROVED, Cost, response_rdp
 from capemix.accounting.sampled import ORDERS
 from capemix.api import Synthesizer, synthesize
@@ -33,7 +35,7 @@ from capemix.data import LabeledRows
 from capemix.engines.local import LocalEngine
 from capemix.errors import BudgetError, InputError
 from capemix.facts import Facts
-from capemix.ledger import Account, Head, Ledger, Limit, Way, default_path
+from capemix.ledger import Account, Head, Ledger, Limit, Way, chain, default_path
 from capemix.ledger.filter import kappa, repetitions
 from capemix.methods import Method
 from capemix.methods.class_gaussian import ClassGaussian
@@ -785,3 +787,132 @@ def test_joining_or_lowering_what_is_not_there_leaves_the_ledger_whole(ledger: L
     assert ledger.verify().lines == 2  # the limit, and the run that was joined
     with pytest.raises(InputError, match="is not the one in which the lineage's limit was set"):
         ledger.lineage("people").set_limit(Limit(10.0, 1e-5, Relation.REPLACE_ONE))
+
+
+# -- what a site's machine runs into ---------------------------------------------------------------
+
+
+def test_a_run_is_charged_once_whoever_asks(ledger: Ledger) -> None:
+    """Two agents of one site on one ledger are one site: the second is refused."""
+    twins = [Ledger.open(ledger.path).lineage("people") for _ in range(2)]
+    twins[0].charge("upload", cost_of(a_plan(0.1)), run="one")
+    with pytest.raises(BudgetError, match="was charged already"):
+        twins[1].charge("upload", cost_of(a_plan(0.1)), run="one")
+    assert ledger.lineage("people").account().total.charges == 1
+    assert twins[1].knows("one")
+    assert not twins[1].knows("two")
+    ledger.set_limit("others", LIMIT)  # other people's rows may be in the same run
+    ledger.charge("others", "upload", cost_of(a_plan(0.1)), run="one")
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "CREATE TRIGGER gone AFTER INSERT ON entries BEGIN DELETE FROM entries; END",
+        "CREATE VIEW more AS SELECT 1",
+        "CREATE TABLE more (line)",
+        "CREATE INDEX more ON entries (hash)",
+        "DROP TABLE entries; CREATE VIEW entries(line, text, hash) AS WITH RECURSIVE c(x) AS"
+        " (SELECT 1 UNION ALL SELECT x + 1 FROM c) SELECT x, 'a', 'b' FROM c",
+    ],
+)
+def test_a_file_that_defines_anything_else_is_refused_unread(
+    ledger: Ledger, statement: str
+) -> None:
+    """A view may never end, and a trigger may take charges away."""
+    with closing(sqlite3.connect(ledger.path)) as database:
+        database.executescript(statement)
+    uses: list[Callable[[], object]] = [
+        lambda: Ledger.open(ledger.path),
+        ledger.verify,
+        ledger.head,
+        lambda: ledger.charge("people", "release", cost_of(a_plan(0.1))),
+    ]
+    for use in uses:
+        with pytest.raises(InputError, match="cannot be read"):
+            use()
+
+
+def test_a_line_with_a_key_twice_is_refused(ledger: Ledger) -> None:
+    """A reader and capemix could take different ones."""
+    with closing(sqlite3.connect(ledger.path)) as database, database:
+        (text,) = database.execute("SELECT text FROM entries").fetchone()
+        text = text.replace('"epsilon":5.0', '"epsilon":5.0,"epsilon":500.0')
+        database.execute("UPDATE entries SET text = ?, hash = ?", (text, chain.hash_of(text)))
+    with pytest.raises(InputError, match="cannot be read"):
+        Ledger.open(ledger.path).accounts()
+
+
+def test_a_full_disk_is_one_sentence_and_counts_nothing(ledger: Ledger) -> None:
+    ledger.charge("people", "release", cost_of(a_plan(0.1)))
+    before = ledger.head()
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (100, hard))
+    try:
+        with pytest.raises(InputError, match="disk is full, or fails"):
+            ledger.charge("people", "release", cost_of(a_plan(0.1)))
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    assert ledger.verify() == before
+    assert ledger.lineage("people").account().total.charges == 1
+    ledger.charge("people", "release", cost_of(a_plan(0.1)))
+
+
+def test_what_was_added_up_is_added_up_once(
+    ledger: Ledger, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All hashes are computed each time, and the lines before are not read again; a chain that is
+    another one, written anew with right hashes, is read from its first line."""
+    people = ledger.lineage("people")
+    for number in range(30):
+        people.charge("release", cost_of(a_plan(0.1)), run=str(number))
+    read: list[str] = []
+    parse = documents.parse
+
+    def counted(text: str, *, name: str) -> Any:
+        read.append(text)
+        return parse(text, name=name)
+
+    monkeypatch.setattr("capemix.ledger.ledger.documents.parse", counted)
+    standing = people.account()
+    assert people.knows("29")
+    assert not people.knows("30")
+    assert len(read) == 1  # the last line, which this process wrote
+    assert Ledger.open(ledger.path).lineage("people").account() == standing
+    assert len(read) == 1 + 31
+    with closing(sqlite3.connect(ledger.path)) as database, database:
+        lines = database.execute("SELECT text FROM entries ORDER BY line LIMIT 11").fetchall()
+        database.execute("DELETE FROM entries")
+        before = chain.START
+        for place, (text,) in enumerate(lines, start=1):
+            entry = {**json.loads(text), "previous": before, "time": "another"}
+            text, before = chain.text_of(entry), chain.hash_of(chain.text_of(entry))
+            database.execute("INSERT INTO entries VALUES (?, ?, ?)", (place, text, before))
+    assert people.account().total.charges == 10
+
+
+def test_a_policys_limit_binds_nobody_before_something_is_charged(ledger: Ledger) -> None:
+    """So that a first start with a file that was not meant is no limit for ever."""
+    rows = ledger.lineage("rows")
+    for epsilon in (1.0, 3.0, 2.0):
+        rows.set_limit(Limit(epsilon, 1e-5))
+        assert rows.account().limit.epsilon == epsilon
+    rows.set_limit(Limit(2.0, 1e-5, Relation.REPLACE_ONE))
+    rows.set_limit(Limit(2.0, 1e-5))
+    rows.charge("release", cost_of(a_plan(0.1)))
+    rows.set_limit(Limit(3.0, 1e-5))
+    assert rows.account().limit.epsilon == 2.0
+    rows.set_limit(Limit(1.0, 1e-5))  # down it goes at any time
+    assert rows.account().limit.epsilon == 1.0
+
+
+def test_a_graph_is_counted_as_often_as_it_is_joined(ledger: Ledger) -> None:
+    people = ledger.lineage("people")
+    assert [people.join("one", 2) for _ in range(3)] == [True, True, False]
+    assert not Ledger.open(ledger.path).lineage("people").join("two", 2)
+
+
+def test_a_line_that_is_no_text_was_edited(ledger: Ledger) -> None:
+    edit(ledger, "UPDATE entries SET text = CAST(text AS BLOB)")
+    with pytest.raises(InputError, match="was edited"):
+        ledger.verify()

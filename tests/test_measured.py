@@ -21,8 +21,7 @@ from capemix.api import synthesize
 from capemix.data import LabeledRows, UnlistedRows, partition
 from capemix.data.arrays import cells_of_arrays
 from capemix.data.cells import words_of
-from capemix.engines.class_list import list_threshold, listed_words
-from capemix.engines.local import LocalEngine, sum_shares
+from capemix.engines.local import LocalEngine, list_threshold, listed_words, sum_shares
 from capemix.errors import InputError
 from capemix.facts import CLASS_LIST, CLASS_SIZES, CLIP_NORM, RANGES, SCALES, Facts
 from capemix.methods.class_gaussian import ClassGaussian

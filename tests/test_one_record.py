@@ -56,10 +56,9 @@ from capemix.data import cells as cells_module
 from capemix.data.arrays import cells_of_arrays, cells_of_columns
 from capemix.data.cells import spelled, words_of
 from capemix.data.rows import pixel_names
-from capemix.engines.class_list import list_threshold, listed_words
 from capemix.engines.flower.files import plan_text
 from capemix.engines.in_process import InProcessEngine
-from capemix.engines.local import LocalEngine
+from capemix.engines.local import LocalEngine, list_threshold, listed_words
 from capemix.errors import InputError
 from capemix.facts import CLASS_LIST, Facts, map_of
 from capemix.guarantee import Status
@@ -955,7 +954,7 @@ def test_a_class_list_read_from_rows_that_passes_for_declared_is_found(
 
 
 def test_a_list_without_a_threshold_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("capemix.engines.class_list.list_threshold", lambda *_: 0)
+    monkeypatch.setattr("capemix.engines.local.list_threshold", lambda *_: 0)
     with pytest.raises(AssertionError):
         test_a_rare_label_stays_unknown_and_common_ones_are_found()
 

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from capemix.kernels.words import integers_of, words_of
+from capemix.kernels import integers_of, words_of
 from capemix.randomness import tables
 from capemix.randomness.gaussian import add_gaussian, draw_normals
 from capemix.randomness.source import ByteStream, SeededSource, SystemSource, derive_key

@@ -229,7 +229,7 @@ def test_the_choice_reads_no_row() -> None:
 
 @pytest.mark.parametrize("given", [{"samples": 50}, {"mixture": 8}])
 def test_what_is_tuned_is_not_given_too(given: dict[str, int]) -> None:
-    with pytest.raises(InputError, match=f"{next(iter(given))} is chosen by tune"):
+    with pytest.raises(InputError, match=f"{next(iter(given))} is chosen by 'tune'"):
         Mixing(redraw=100, tune=True, **given)  # type: ignore[arg-type]
 
 

@@ -17,16 +17,14 @@ from typing import Any
 
 import numpy as np
 import pytest
-from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 from scipy import stats
 
 from capemix.accounting.joint_view import complete_view_variance, graph_view_variances
 from capemix.data import LabeledRows
 from capemix.methods.mixing.planning import mixture_sum, plan_mixtures
 from capemix.plan import Plan
-from capemix.protocol import shamir
-from capemix.protocol.agreement import pair_key, public_bytes
-from capemix.protocol.site import ROUNDS
+from capemix.protocol import group, shamir
+from capemix.protocol.agreement import own_mask_key, pair_key
 from capemix.sums import share as share_module
 from capemix.sums.query import blocks
 from capemix.sums.share import masks_of, share_dtype
@@ -107,7 +105,7 @@ class CuriousServer:
     def keep(self, site: int) -> None:
         run = self.world.run
         parts = []
-        for index in range(run._cut.chunks):
+        for index in range(run._spool.cut.chunks):
             part = self.world.chunk(site, run.chunk_request(site, index))
             assert part is not None
             parts.append(part)
@@ -126,7 +124,7 @@ class CuriousServer:
             for holder in self.colluding
             if site in self.world.sites[holder]._held
         }
-        for holder, message in self.world.run._replies[ROUNDS.index("unmask")].items():
+        for holder, message in self.world.run._replies["unmask"].items():
             if str(site) in message.body[kind]:
                 shares[holder] = bytes.fromhex(message.body[kind][str(site)])
         threshold = self.plan.federation.share_threshold
@@ -136,20 +134,20 @@ class CuriousServer:
 
     def shared_key(self, site: int, peer: int) -> bytes | None:
         """The key of a pair's noise, if either side's secret is known."""
-        keys = self.world.run._replies[ROUNDS.index("keys")]
+        keys = self.world.run._replies["keys"]
         for one, other in ((site, peer), (peer, site)):
             secret = self.secret("pair", one)
             if secret is not None:
-                private = X25519PrivateKey.from_private_bytes(secret)
-                assert public_bytes(private).hex() == keys[one].body["mask"]
+                assert group.point_of(secret).hex() == keys[one].body["mask"]
                 public = bytes.fromhex(keys[other].body["mask"])
-                return pair_key(self.world.run._context, private, public, one, other)
+                return pair_key(self.world.run._context, secret, public, one, other)
         return None
 
     def stripped(self, site: int) -> np.ndarray:
         """A site's upload without every mask that can be taken off it, in one row."""
         values, masks = self.seen[site].copy(), masks_of(self.query)
-        own = self.secret("own", site)
+        secret = self.secret("own", site)
+        own = None if secret is None else own_mask_key(self.world.run._context, secret)
         pairs = {
             peer: key
             for peer in range(self.plan.federation.sites)

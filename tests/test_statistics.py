@@ -3,7 +3,6 @@ bound, whatever the record is: for every kind of statistic, on the lattice and i
 
 from __future__ import annotations
 
-from fractions import Fraction
 from itertools import pairwise
 from typing import Any
 
@@ -14,6 +13,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 from capemix.methods import methods
+from capemix.statistics.check import added, check_records
 from capemix.statistics.head import Head
 from capemix.statistics.histograms import ClassCounts, MeansAndSquares, ValueSizes
 from capemix.statistics.moments import Moments, NormHistogram, Spreads
@@ -81,38 +81,6 @@ def records(width: int, most: int) -> st.SearchStrategy[tuple[np.ndarray, np.nda
     )
 
 
-def added(asked: Statistic, rows: np.ndarray, labels: np.ndarray, lattice: int | None) -> Any:
-    dtype = np.float64 if lattice is None else np.int64
-    sums: np.ndarray = np.zeros((asked.groups, asked.width), dtype=dtype)
-    asked.add_to(sums, rows, labels, lattice)
-    return sums
-
-
-def check_bound(asked: Statistic, sums: Any, lattice: int | None) -> None:
-    assert np.isfinite(sums).all()
-    if lattice is not None:
-        assert sum(int(x) ** 2 for x in sums.ravel()) <= lattice**2
-    else:
-        square = sum((Fraction(float(x)) ** 2 for x in sums.ravel()), Fraction(0))
-        assert square <= Fraction(asked.l2_norm_bound) ** 2
-
-
-def check_records(asked: Statistic, rows: np.ndarray, labels: np.ndarray, lattice: Any) -> None:
-    alone = [added(asked, rows[[at]], labels[[at]], lattice) for at in range(len(rows))]
-    for sums, label in zip(alone, labels, strict=True):
-        check_bound(asked, sums, lattice)
-        assert label >= 0 or not sums.any()
-        # A record is in one group.
-        assert np.count_nonzero(sums.any(axis=1)) <= 1
-    together = added(asked, rows, labels, lattice)
-    if lattice is not None:
-        assert (together == sum(alone)).all()
-        backwards = added(asked, rows[::-1], labels[::-1], lattice)
-        assert (backwards == together).all()
-    else:
-        np.testing.assert_allclose(together, sum(alone), rtol=1e-12, atol=1e-12)
-
-
 @pytest.mark.parametrize("name", SMALL)
 @pytest.mark.parametrize("lattice", LATTICES)
 @settings(max_examples=40)
@@ -152,7 +120,7 @@ def test_every_kind_that_a_message_can_bring_is_tried_here() -> None:
 def test_what_looks_at_several_records_is_found_out_here_and_no_message_brings_it() -> None:
     asked = ZScoredRows(ClippedRows(WIDTH, CLASSES, PublicMap(), 1.3))
     rows, labels = np.random.default_rng(3).normal(size=(5, WIDTH)), np.zeros(5, dtype=np.int64)
-    with pytest.raises(AssertionError):
+    with pytest.raises(ValueError, match="add something else than each of them alone"):
         check_records(asked, rows, labels, 300)
     methods()
     assert ZScoredRows not in statistics._KINDS.values()
@@ -166,8 +134,45 @@ class Longer(ClassCounts):
         sums *= 1 + (lattice or 1)
 
 
-def test_what_is_longer_than_its_bound_is_found_out_here() -> None:
-    rows, labels = np.zeros((1, WIDTH)), np.zeros(1, dtype=np.int64)
-    for lattice in (None, 300):
-        with pytest.raises(AssertionError):
-            check_records(Longer(WIDTH, CLASSES), rows, labels, lattice)
+class Undefined(ClassCounts):
+    """What is added is no number, where numbers need not be whole."""
+
+    def add_to(self, sums: Any, features: Any, labels: Any, lattice: int | None) -> None:
+        super().add_to(sums, features, labels, lattice)
+        sums *= np.nan
+
+
+class Everywhere(ClassCounts):
+    """Half a count in each of two groups."""
+
+    def add_to(self, sums: Any, features: Any, labels: Any, lattice: int | None) -> None:
+        super().add_to(sums, features, labels, lattice)
+        sums[:] = 0.5 if lattice is None else lattice // 2
+
+
+class Undropped(ClassCounts):
+    """Records that count for nothing count for something."""
+
+    def add_to(self, sums: Any, features: Any, labels: Any, lattice: int | None) -> None:
+        super().add_to(sums, features, np.abs(labels), lattice)
+
+
+@pytest.mark.parametrize("lattice", [None, 300])
+@pytest.mark.parametrize(
+    ("kind", "code", "says"),
+    [
+        (Longer, 0, "more than the norm bound"),
+        (Everywhere, 0, "more than one group"),
+        (Undropped, -1, "its code drops adds something"),
+    ],
+)
+def test_what_breaks_a_rule_is_found_out_here(
+    kind: Any, code: int, says: str, lattice: int | None
+) -> None:
+    with pytest.raises(ValueError, match=says):
+        check_records(kind(WIDTH, CLASSES), np.zeros((1, WIDTH)), np.array([code]), lattice)
+
+
+def test_what_is_no_number_is_found_out_here() -> None:
+    with pytest.raises(ValueError, match="no number"):
+        check_records(Undefined(WIDTH, CLASSES), np.zeros((1, WIDTH)), np.zeros(1, int), None)

@@ -27,8 +27,11 @@ from capemix.protocol import wire
 from capemix.protocol.agreement import public_bytes
 from capemix.protocol.chunks import LEAST_CHUNK
 from capemix.protocol.coordinator import Run
+from capemix.protocol.journal import Journal
+from capemix.protocol.revealed import Revealed
 from capemix.protocol.roster import Member, Roster
 from capemix.protocol.site import Site
+from capemix.protocol.spool import Spool
 from capemix.protocol.step import ReleaseStep
 from capemix.protocol.wire import COORDINATOR, Context, Message, ProtocolError
 from capemix.randomness.source import SeededSource
@@ -152,6 +155,7 @@ class World:
         consent: Callable[[int, ReleaseStep], str | None] = lambda _site, _step: None,
         chunk_bytes: int = LEAST_CHUNK,
         noise_factor: float = 1.0,
+        journal: Path | None = None,
     ) -> None:
         self.plan, self.roster = plan, a_roster(plan.federation.sites)
         folder.mkdir(exist_ok=True)
@@ -160,14 +164,25 @@ class World:
         self.uploads: dict[int, SiteShare] = {}
         step = step_of(plan)
         self.query = step.query
-        self.run = Run(
-            step,
-            self.roster,
-            identity("coordinator"),
-            run,
-            folder,
-            chunk_bytes=chunk_bytes,
-        )
+        self.journal: Journal | None = None
+
+        def coordinator() -> Run:
+            if self.journal is not None:
+                self.journal.close()
+            self.journal = None if journal is None else Journal(journal)
+            return Run(
+                step,
+                self.roster,
+                identity("coordinator"),
+                run,
+                folder,
+                chunk_bytes=chunk_bytes,
+                journal=self.journal,
+            )
+
+        self.coordinator = coordinator
+        """A coordinator of this run, with what is in the journal."""
+        self.run = coordinator()
         self.said: dict[tuple[int, str], bytes] = {}
         """Everything that a site ever answered, arrived or not."""
         self.obeyed: dict[tuple[int, str], dict[str, Any]] = {}
@@ -201,14 +216,14 @@ class World:
     # -- one exchange ----------------------------------------------------------------------------
 
     def ask(self, site: int, raw: bytes) -> bytes | None:
-        """What the site answers, or None if it refuses. It never answers a round twice."""
+        """What the site answers, or None if it refuses. It never answers a round in two ways."""
         try:
             answer = self.sites[site].answer(raw)
         except (ProtocolError, InputError) as error:
             self.refused[site] = str(error)
             return None
         round_ = wire.parse(answer).round
-        assert (site, round_) not in self.said
+        assert self.said.get((site, round_), answer) == answer
         self.said[site, round_] = answer
         self.obeyed[site, round_] = wire.parse(raw).body
         return answer
@@ -261,9 +276,10 @@ class World:
         """A second world with the same past, which goes its own way from here on."""
         other = _forked(self)
         other.run, other.sites = _forked(self.run), [_forked(site) for site in self.sites]
-        other.run._spool = Path(tempfile.mkdtemp(dir=self.run._spool.parent))
-        for file in self.run._spool.iterdir():
-            shutil.copy(file, other.run._spool)
+        folder = Path(tempfile.mkdtemp(dir=self.run._spool.folder.parent))
+        other.run._spool.folder = folder
+        for file in self.run._spool.folder.iterdir():
+            shutil.copy(file, folder)
         return other
 
     # -- what was revealed -----------------------------------------------------------------------
@@ -293,7 +309,7 @@ class World:
         assert all(len(of) == 1 for of in kinds.values()), kinds
         if kinds:
             signed = [
-                tuple(wire.parse(raw).body["included"])
+                wire.parse(raw).body["included"]
                 for (site, round_), raw in self.said.items()
                 if round_ == "agree" and site not in colluding
             ]
@@ -306,10 +322,12 @@ def _forked(value: Any, depth: int = 3) -> Any:
     and their bodies, plans) is shared."""
     if depth == 0 and not isinstance(value, (bytearray, tuple)):
         return value
-    if isinstance(value, (Site, Run, World)):
+    if isinstance(value, (Site, Run, World, Spool, Revealed)):
         other = copy.copy(value)
         for name, one in vars(value).items():
-            if not isinstance(one, (Site, Run, World)):
+            if isinstance(one, (Spool, Revealed)):
+                setattr(other, name, _forked(one))
+            elif not isinstance(one, (Site, Run, World)):
                 setattr(other, name, _forked(one, depth - 1))
         return other
     if isinstance(value, dict):

@@ -1,8 +1,9 @@
 """A site's agent: the one process that holds the rows, the identity, the policy and the budget.
 
 It speaks the protocol over a Unix socket, a frame at a time, to a relay that may be hostile: the
-relay can lose messages, but neither read a row nor make the agent answer twice. Chunks of an upload
-can be had again, the same bytes each time, until the run is over or another run's upload is made.
+relay can lose messages, but neither read a row nor make the agent answer in two ways. Chunks of an
+upload can be had again, the same bytes each time, until the run is over or another run's upload is
+made.
 """
 
 from __future__ import annotations
@@ -13,11 +14,13 @@ import os
 import shutil
 import socket
 import socketserver
+import stat
 import threading
 import time
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 from cryptography.exceptions import UnsupportedAlgorithm
@@ -36,7 +39,9 @@ from capemix.data.cells import places, spelled
 from capemix.data.rows import LabeledRows, UnlistedRows
 from capemix.errors import BudgetError, CapemixError, InputError
 from capemix.facts import Facts
+from capemix.journal import Answer, Doing, Journal, now, plan_digest
 from capemix.ledger import Lineage
+from capemix.plan import Plan
 from capemix.protocol.agreement import public_bytes
 from capemix.protocol.chunks import MOST_CHUNK
 from capemix.protocol.hello import introduce, is_challenge
@@ -58,7 +63,7 @@ COULD_NOT_ANSWER: Final = b"the agent could not answer; its log at the site says
 _MAX_FRAME: Final = MOST_CHUNK
 _PATIENCE_S: Final = 120.0
 _MOST_RUNS: Final = 1000
-"""Runs that an agent keeps in memory."""
+"""Runs that an agent keeps in memory, and releases."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -90,7 +95,9 @@ class Agent:
         """Releases that were charged as a whole."""
         self._used: tuple[object, LabeledRows] | None = None
         self._lock = threading.Lock()
+        self.journal = Journal.beside(state.budget.ledger.path)
         state.budget.set_limit(state.policy.limit)
+        self._answered(None, None)
 
     def answer(self, raw: bytes) -> bytes:
         state = self._state
@@ -104,17 +111,39 @@ class Agent:
                     raise ProtocolError("this agent has no upload for that run")
                 return self._runs[run].chunk(raw)
             if run in self._runs:
-                return self._runs[run].answer(raw)
-            if len(self._runs) >= _MOST_RUNS:
-                raise ProtocolError("this agent has seen too many runs; start it anew")
+                reply = self._runs[run].answer(raw)
+                self._answered(asked.round, run)
+                return reply
             if state.budget.knows(run):
                 raise ProtocolError("this site has been in that run already")
             site = self._site(run)
             try:
-                return site.answer(raw)
+                reply = site.answer(raw)
             finally:
                 if site.proposed:  # what anyone else sends leaves no trace
                     self._runs[run] = site
+                    self._let_go()
+            self._answered(asked.round, run)
+            return reply
+
+    def _answered(self, round_: str | None, run: str | None) -> None:
+        """For the site's own people."""
+        state = self._state
+        identity = state.roster.sites[state.number].identity
+        self.journal.does(identity, Doing(state.number, now(), run, round_))
+
+    def note_error(self, what: str) -> None:
+        """The same of what went wrong."""
+        with suppress(InputError):
+            self.journal.note("error", site=self._state.number, what=what)
+
+    def _let_go(self) -> None:
+        """The oldest of too many runs and releases. Nobody can go on with them; a run that was
+        charged stays known to the ledger, and one that was not may begin again with new keys."""
+        while len(self._runs) > _MOST_RUNS:
+            self._runs.pop(next(iter(self._runs))).free_upload()
+        while len(self._releases) > _MOST_RUNS:
+            self._releases.pop(next(iter(self._releases)))
 
     def _site(self, run: str) -> Site:
         state = self._state
@@ -130,10 +159,14 @@ class Agent:
                 reason = state.policy.declines(step, state.budget.account())
             if reason is None:
                 reason = lacking(state.rows, step.plan.facts)
+            if reason is None and state.policy.plans == "ask" and not step.before:
+                reason = self._awaited(step.plan)
             draws = step.plan.federation.graph_failure() > 0.0  # else no graph can be a bad one
             if reason is None and draws and not state.budget.join(run, MOST_PROPOSALS):
                 reason = f"this site has joined {MOST_PROPOSALS} runs on sparse graphs already"
             agreed.append(step)
+            said = "accepted" if reason is None else "declined"
+            self._note(said, run, step, reason=reason)
             return reason
 
         def make_share(query: SumQuery, masks: SiteKeys) -> SiteShare:
@@ -150,6 +183,19 @@ class Agent:
                 draws.erase()  # whoever has it can take the noise off the upload
 
         return Site(state.number, state.identity, state.roster, keys, consent, make_share)
+
+    def _awaited(self, plan: Plan) -> str | None:
+        """Why this site's people keep a plan waiting, or None: they said yes to it."""
+        answer = self.journal.answer_to(plan)
+        if answer is Answer.APPROVED:
+            return None
+        said = "have denied the plan" if answer is Answer.DENIED else "have not approved it yet"
+        return f"this site's people {said} (digest {plan_digest(plan)[:16]})"
+
+    def _note(self, event: str, run: str, step: ReleaseStep, **facts: Any) -> None:
+        """A line of the audit log."""
+        about = {"site": self._state.number, "run": run, "release": step.release.hex()}
+        self.journal.note(event, **about, sum=step.name, plan=plan_digest(step.plan), **facts)
 
     def _rows(self, facts: Facts) -> LabeledRows:
         """The same ones for all sums of a release, so that what is made of them is kept."""
@@ -173,10 +219,16 @@ class Agent:
                 what, costs[0], run=run, whole=together(costs), instead=instead
             )
         except BudgetError:
-            raise ProtocolError("the budget over all runs would be overspent") from None
+            raise ProtocolError(
+                "the budget over all runs would be overspent, or this run was charged already"
+            ) from None
         if at_once:
             self._paid.add(step.release)
         self._releases[step.release] = step
+        try:
+            self._note("charged", run, step, epsilon=costs[0].epsilon, delta=costs[0].delta)
+        except InputError as error:  # what is paid for is made: the ledger has it
+            _LOG.error("%s", error)
 
     def _draws(self, query: SumQuery) -> Source:
         """What the upload's noise comes from; by a test seed, what one process would draw."""
@@ -244,7 +296,18 @@ def _read_frame(stream: socket.socket, until: float | None = None) -> bytes:
 class _Server(socketserver.UnixStreamServer):
     def __init__(self, path: Path, agent: Agent) -> None:
         self.agent = agent
+        self.lock = ExitStack()
+        self._path, self._inode = path, 0
         super().__init__(str(path), _Handler)
+        self._inode = path.stat().st_ino
+
+    def server_close(self) -> None:
+        """Nothing of this server is left, and nothing of another one's is touched."""
+        with suppress(OSError):
+            if self._path.stat().st_ino == self._inode:
+                self._path.unlink()
+        super().server_close()
+        self.lock.close()
 
 
 class _Handler(socketserver.BaseRequestHandler):
@@ -260,8 +323,9 @@ class _Handler(socketserver.BaseRequestHandler):
             return
 
     def _reply(self, until: float) -> tuple[int, bytes]:
+        agent: Agent = self.server.agent  # type: ignore[attr-defined]
         try:
-            return 0, self.server.agent.answer(_read_frame(self.request, until))  # type: ignore[attr-defined]
+            return 0, agent.answer(_read_frame(self.request, until))
         except ProtocolError as error:
             return 1, str(error).encode()
         except OSError:
@@ -269,25 +333,37 @@ class _Handler(socketserver.BaseRequestHandler):
         except Exception as error:  # its text may name files: it is for the site's own log
             known = isinstance(error, CapemixError)
             _LOG.error("could not answer: %s", error, exc_info=None if known else error)
+            # A library's own words may quote a cell, and more people read the audit log.
+            agent.note_error(str(error) if known else type(error).__name__)
             return 1, COULD_NOT_ANSWER
 
 
 def serve(state: SiteState, path: Path, group: str | None = None) -> _Server:
     """A server on a socket that only this user, and a group if one is named, may open; call
-    ``serve_forever`` on it."""
-    path.unlink(missing_ok=True)
-    before = os.umask(0o177)
-    try:
-        server = _Server(path, Agent(state))
-    finally:
-        os.umask(before)
+    ``serve_forever`` on it. One agent an identity: while it runs, another one is refused."""
+    with ExitStack() as stack:
+        journal = Journal.beside(state.budget.ledger.path)
+        stack.enter_context(journal.alone(state.roster.sites[state.number].identity))
+        _check_free(path)
+        before = os.umask(0o177)
+        try:
+            server = _Server(path, Agent(state))
+        except OSError as error:
+            raise InputError(
+                "socket",
+                f"cannot be listened on: {error.strerror or error}",
+                value=path,
+                fix="name a file with a short path, in a folder that this user may write to",
+            ) from None
+        finally:
+            os.umask(before)
+        server.lock = stack.pop_all()
     if group is not None:
         try:
             shutil.chown(path, group=group)
             path.chmod(0o660)
         except (LookupError, PermissionError) as error:
             server.server_close()
-            path.unlink()
             unknown = isinstance(error, LookupError)
             raise InputError(
                 "group",
@@ -296,6 +372,28 @@ def serve(state: SiteState, path: Path, group: str | None = None) -> _Server:
                 fix="make it with groupadd" if unknown else "add the user with usermod -aG",
             ) from None
     return server
+
+
+def _check_free(path: Path) -> None:
+    """Nothing is taken away but a socket at which nobody listens any more."""
+    try:
+        kind = path.lstat().st_mode
+    except FileNotFoundError:
+        return
+    if not stat.S_ISSOCK(kind):
+        raise InputError(
+            "socket", "is the name of something else", value=path, fix="name a file that is absent"
+        )
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as stream:
+        try:
+            stream.settimeout(_PATIENCE_S)
+            stream.connect(str(path))
+        except ConnectionRefusedError:  # its agent was killed
+            path.unlink()
+            return
+        except OSError:
+            pass
+    raise InputError("socket", "is another agent's", value=path, fix="stop it, or name another")
 
 
 def ask(path: Path | str, raw: bytes) -> bytes:
@@ -329,8 +427,18 @@ def new_identity(name: str, folder: Path) -> tuple[Path, Path]:
 
 def load_identity(path: Path) -> Ed25519PrivateKey:
     try:
-        key = load_pem_private_key(path.read_bytes(), None)
-    except (OSError, ValueError, TypeError, UnsupportedAlgorithm):
+        pem = path.read_bytes()
+    except OSError as error:
+        absent = isinstance(error, FileNotFoundError)
+        raise InputError(
+            "identity",
+            f"cannot be read: {(error.strerror or 'unknown error').lower()}",
+            value=path,
+            fix="name the file that capemix keygen wrote" if absent else "let this user read it",
+        ) from None
+    try:
+        key = load_pem_private_key(pem, None)
+    except (ValueError, TypeError, UnsupportedAlgorithm):
         raise InputError(
             "identity", "is not a key file", value=path, fix="run capemix keygen"
         ) from None

@@ -18,7 +18,7 @@ from capemix.engines.local import LocalEngine
 from capemix.errors import InputError
 from capemix.facts import CLASS_SIZES, Facts
 from capemix.ledger import Ledger, Lineage
-from capemix.methods import Method, method_named
+from capemix.methods import PAPERS, Method, method_named
 from capemix.methods.measured import MOST_COLUMNS
 from capemix.plan import Plan, make_plan
 from capemix.randomness.source import SeededSource, Source
@@ -65,7 +65,7 @@ def usual_method(facts: Facts) -> str:
     are made for them, and for all other tables class Gaussians."""
     if facts.width <= MOST_COLUMNS or facts.table is not None:
         return "class-gaussian"
-    return "mixing" if facts.image_shape is None else "image-clusters"
+    return PAPERS if facts.image_shape is None else "image-clusters"
 
 
 def config_of(name: str, **config: Any) -> Method:

@@ -13,17 +13,21 @@ from typing import Any, Final
 
 import numpy as np
 
-from capemix.methods.mixing.planning import mixture_sum, plan_mixtures
+from capemix.api import config_of
+from capemix.facts import Facts, unnamed_columns
+from capemix.plan import make_plan
 from capemix.randomness.simulation import simulation_generator
 from capemix.randomness.source import SystemSource
 from capemix.sums.aggregate import Aggregate
 from capemix.sums.reference import mixtures_by_loop
+from capemix.sums.rows import ClippedRows
 from capemix.sums.share import SourceDraws, prepare_site, site_share
 from capemix.sums.statistic import PreparedRows
 from capemix.sums.steps import PublicMap
 
 WIDTH: Final = 784
 CLASSES: Final = 10
+_MAP: Final = PublicMap.of_range(0, 255)
 
 
 @dataclass(frozen=True)
@@ -57,14 +61,16 @@ def bench(
     generator = simulation_generator(0)
     features = generator.integers(0, 256, (records, WIDTH), dtype=np.uint8)
     labels = np.repeat(np.arange(CLASSES, dtype=np.int64), records // CLASSES)
-    plan = plan_mixtures(
-        width=WIDTH,
+    facts = Facts(
+        features=unnamed_columns(WIDTH),
+        label="label",
+        classes=tuple(range(CLASSES)),
         class_sizes=(records // CLASSES,) * CLASSES,
-        samples=samples,
-        mixture=mixture,
-        normalise=PublicMap.of_range(0, 255),
-    ).calibrate(10.0)
-    query = mixture_sum(plan)
+        normalise=_MAP,
+    )
+    method = config_of("mixing", samples=samples, mixture=mixture, clip=1.0)
+    plan = make_plan(facts, method, epsilon=10.0)
+    query = plan.query(plan.names[0], ClippedRows(WIDTH, CLASSES, _MAP, 1.0))
     rows = prepare_site(query, features, labels)
     if not isinstance(rows, PreparedRows):
         raise ValueError("a mixture is a sum of rows that are drawn")

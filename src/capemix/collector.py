@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -17,6 +17,7 @@ from capemix.sums.query import SumQuery
 from capemix.sums.statistic import Statistic
 
 Floats = npt.NDArray[np.floating[Any]]
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -52,6 +53,7 @@ class Engine(Protocol):
 
 class Collector:
     """Noisy sums, asked for one after the other: each once, and the next of the plan's outline.
+    Once a charge or a draw has failed, nothing more can be asked for.
 
     ``plan`` has what was measured and chosen on the way; ``warnings`` what could not be told from
     noise. ``before`` is called with the plan before its first sum is drawn, and before the first of
@@ -69,6 +71,7 @@ class Collector:
         self._plan, self._engine = plan, engine
         self._progress, self._before = progress, before
         self._asked: list[SumQuery] = []
+        self._failed: str | None = None
         self._seen = hashlib.sha256()
         self._said: list[str] = []
 
@@ -88,9 +91,7 @@ class Collector:
         """The noisy sum of a statistic over all sites, over the line's divisor: of each group one
         row, or one for each draw."""
         query = self._next(name).of(statistic)
-        self._draw(query)
-        sums = self._engine.sum(self.plan, query)
-        self._done()
+        sums = self._drawn(query, lambda: self._engine.sum(self.plan, query))
         if query.drawn:  # large, and released as they are
             return sums
         self._seen.update(np.ascontiguousarray(sums).tobytes())
@@ -101,12 +102,16 @@ class Collector:
         query = self._next(name)
         if query.line.statistic != CLASS_LIST:
             raise ValueError(f"the sum {name!r} is no list of classes")
-        self._draw(query)
-        found = self._engine.list_classes(self.plan, query, self.plan.list_failure)
-        self._done()
-        return found
+        failure = self.plan.list_failure
+        return self._drawn(query, lambda: self._engine.list_classes(self.plan, query, failure))
+
+    def check_whole(self) -> None:
+        """Refuse to go on once a sum has failed, whatever a method made of its error."""
+        if self._failed is not None:
+            raise ValueError(f"the sum {self._failed!r} failed, so no other can be asked for")
 
     def _next(self, name: str) -> SumQuery:
+        self.check_whole()
         names, place = self.plan.names, len(self._asked)
         if names[place : place + 1] != (name,):
             coming = names[place] if place < len(names) else None
@@ -119,15 +124,18 @@ class Collector:
     def _opening_sums(self) -> int:
         return sum(line.repeats for line in self.plan.opening)
 
-    def _draw(self, query: SumQuery) -> None:
-        """From here on the sum counts as drawn, whatever comes of it: it is not asked for again."""
+    def _drawn(self, query: SumQuery, draw: Callable[[], T]) -> T:
+        """The sum, charged and drawn. What comes of a failure is not known, noise may have been
+        drawn and shares sent: so it is the end."""
+        self._failed = query.name
         if self._before is not None and len(self._asked) in (0, self._opening_sums):
             self._before(self.plan)
         self._asked.append(query.planned)
-
-    def _done(self) -> None:
+        found = draw()
+        self._failed = None
         if self._progress is not None:
             self._progress(1)
+        return found
 
     def measured(self, facts: Facts) -> None:
         """Go on with what the opening sums have found. Draws depend on the sizes that were found,
@@ -149,6 +157,8 @@ class Collector:
         same = plan.names[: len(asked)] == asked
         if not same or any(plan.query(query.name) != query for query in self._asked):
             raise ValueError("what was asked for already cannot be changed")
+        if plan.drawn != self._plan.drawn:  # which decides what was charged, and what it promises
+            raise ValueError("whether records are drawn cannot depend on what is found or chosen")
         self._plan = plan
 
     def noise_on(self, name: str) -> float:

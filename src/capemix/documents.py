@@ -14,9 +14,11 @@ import dataclasses
 import enum
 import functools
 import json
+import logging
 import math
 import re
 from collections.abc import Callable, Iterable, Sequence
+from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any, Final, Literal, NoReturn, TypeVar, get_args, get_origin, get_type_hints
 
@@ -31,6 +33,12 @@ T = TypeVar("T")
 _MOST_NUMBERS: Final = 1 << 24
 """In an array that a message brings: more would be a slip, or meant ill."""
 
+ENTRY_POINT: Final = "capemix.methods"
+"""Under this name an installed package says which of its modules register methods, statistics and
+types of column."""
+
+_LOG: Final = logging.getLogger(__name__)
+
 _FAMILIES: dict[type, tuple[str, Callable[[], Iterable[type]]]] = {}
 
 
@@ -38,6 +46,16 @@ def family(base: type, members: Callable[[], Iterable[type]], tag: str = "kind")
     """Declare that a field of type ``base`` holds one of ``members``, told apart by the field
     ``tag``."""
     _FAMILIES[base] = tag, members
+
+
+@functools.cache
+def load_plugins() -> None:
+    """Have installed packages enlist what they bring to any family."""
+    for found in entry_points(group=ENTRY_POINT):
+        try:
+            found.load()
+        except Exception as error:  # somebody else's code: the others are not to blame
+            _LOG.error("%s cannot be loaded: %s", found.value, error)
 
 
 @functools.cache
@@ -219,6 +237,7 @@ def _encoded(value: Any) -> Any:
 
 def _decoded(cls: type, found: Any) -> Any:
     if cls in _FAMILIES:
+        load_plugins()
         tag, members = _FAMILIES[cls]
         kind = found.get(tag) if isinstance(found, dict) else None
         for member in members():
@@ -229,7 +248,7 @@ def _decoded(cls: type, found: Any) -> Any:
             _place(cls.__name__.lower(), found, ()),
             f"has an unknown {tag}",
             value=kind,
-            fix=f"write {' or '.join(known)}",
+            fix=f"write {' or '.join(known)}, or install the package that has it",
         )
     if cls is np.ndarray:
         return _array(found)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from enum import StrEnum
 from typing import Any, TypeVar
 
@@ -10,6 +11,16 @@ from typing import Any, TypeVar
 def printable(text: str) -> str:
     """Others' words, without what would move a terminal's cursor."""
     return "".join(c if c.isprintable() else " " for c in text)
+
+
+_QUOTED = 8
+"""So many names are listed in an error, at most."""
+
+
+def quoted(names: Sequence[str]) -> str:
+    """A list of names."""
+    more = f" and {len(names) - _QUOTED} more" if len(names) > _QUOTED else ""
+    return ", ".join(f"'{name}'" for name in names[:_QUOTED]) + more
 
 
 class CapemixError(Exception):
@@ -41,6 +52,11 @@ def _again(kind: type[InputError], args: tuple[Any, ...], parts: dict[str, Any])
     error.args = args
     vars(error).update(parts)
     return error
+
+
+def unreadable(field: str, kind: str) -> InputError:
+    """Says nothing of the cause: the libraries' messages quote cells."""
+    return InputError(field, f"is not a readable {kind} file", fix="write or copy the file again")
 
 
 _Kind = TypeVar("_Kind", bound=StrEnum)

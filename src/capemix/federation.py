@@ -112,7 +112,7 @@ class Federation:
                 "sites, colluding and dropouts",
                 "leave no honest site",
                 value=f"S={s}, M={m}, R={d}",
-                fix="lower colluding or dropouts so that S - M - R is at least 1",
+                fix="lower 'colluding' or 'dropouts': what is left of the sites must be at least 1",
             )
         if self.masked and s >= 2 and self.agreement > s - d:
             raise InputError(
@@ -120,7 +120,7 @@ class Federation:
                 f"cannot agree on who is included: {self.agreement} signatures are needed and "
                 f"{s - d} sites may be left",
                 value=f"S={s}, M={m}, R={d}",
-                fix="lower colluding or dropouts, or add sites",
+                fix="lower 'colluding' or 'dropouts', or add sites",
             )
         if self.peers is not None and self.masks is MaskKind.GAUSSIAN:
             raise InputError(
@@ -269,6 +269,7 @@ def make_federation(
         ("form", form, cape or form is Form.JOINT),
         ("masks", masks, cape or masks in (None, MaskKind.RING)),
         ("peers", peers, cape or peers is None),
+        ("sites", sites, scheme is not Scheme.CENTRAL or sites == 1),
         ("colluding", colluding, scheme is not Scheme.CENTRAL or not colluding),
         ("dropouts", dropouts, scheme is not Scheme.CENTRAL or not dropouts),
     )
@@ -283,7 +284,7 @@ def make_federation(
     algorithm1 = cape and form is Form.ALGORITHM1
     averaged = algorithm1 or scheme is Scheme.CONVENTIONAL
     if scheme is Scheme.CENTRAL:
-        sites, colluding, dropouts, masks = 1, 0, 0, MaskKind.RING
+        colluding, dropouts, masks = 0, 0, MaskKind.RING
     if masks is None:
         masks = MaskKind.GAUSSIAN if algorithm1 else MaskKind.RING
     if colluding is None:

@@ -7,6 +7,7 @@ drawn, and shows in the release's status.
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -71,7 +72,7 @@ class Plan:
         self._check_law()
         self._check_program()
         self.method.check(self)
-        self._check_draws()
+        self._check_sums()
         # Each sum has a graph of its own.
         failure = self.federation.graph_failure()
         if self.multiplier != 0.0 and failure and failure * len(self.names) >= self.delta:
@@ -129,14 +130,30 @@ class Plan:
                 fix=f"choose {', '.join(possible)}" if possible else "leave it out",
             )
 
-    def _check_draws(self) -> None:
-        """Whether the sums can be accounted for together; only a checked method has an outline."""
+    def _check_sums(self) -> None:
+        """Whether the sums can be told apart and accounted for together; only a checked method has
+        an outline."""
+        twice = sorted(name for name, count in Counter(self.names).items() if count > 1)
+        if twice:
+            raise InputError(
+                "the method",
+                "asks for two sums of one name",
+                value=twice[0],
+                fix="name each line otherwise, and none as a measured fact is called",
+            )
         if self.drawn and len(self.body) > 1:
             raise InputError(
                 "the method",
                 "asks for a drawn sum and for others: their costs do not fold into one",
                 value=self.method.kind,
                 fix="ask for one drawn sum alone, or for sums in which each record takes part once",
+            )
+        waits = self.drawn and self.opening and self.measured is None
+        if waits and self.multiplier and self.epsilon is None:
+            raise InputError(
+                "epsilon",
+                "must be given: the noise of drawn sums is chosen once facts are measured",
+                fix="calibrate the plan, or declare the facts",
             )
 
     # -- the program ---------------------------------------------------------------------------

@@ -41,6 +41,11 @@ thousandth of what delta keeps for the samplers pays for what it does to delta."
 _FITS: Final = 1 + 1e-9
 """How far rounding may put a drawn sum above the envelope that it was planned below."""
 
+_FOREIGN_COLUMN: Final = (
+    "the column type {} is of the package {}: what it makes of a record depends on that record"
+    " alone, and lies between its ends"
+)
+
 
 @dataclass(frozen=True)
 class BudgetLine:
@@ -400,6 +405,12 @@ def known(multiplier: float | None) -> float:
 
 
 def _foreign(plan: Plan) -> tuple[str, ...]:
-    """What is said of a method that is not ours: nobody here has checked its statistics."""
-    package = type(plan.method).__module__.partition(".")[0]
-    return () if package == "capemix" else (mint.FOREIGN.format(plan.method.kind, package),)
+    """What is said of a method and of types of column that are not ours: nobody here has checked
+    what they make of a record."""
+    table = plan.facts.table
+    columns = () if table is None else table.columns
+    used: list[tuple[str, str, type]] = [(mint.FOREIGN, plan.method.kind, type(plan.method))]
+    used += [(_FOREIGN_COLUMN, getattr(each, "type", each.name), type(each)) for each in columns]
+    packages = [(text, kind, of.__module__.partition(".")[0]) for text, kind, of in used]
+    said = (text.format(kind, of) for text, kind, of in packages if of != "capemix")
+    return tuple(dict.fromkeys(said))

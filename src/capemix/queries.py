@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
+from capemix.errors import InputError
+
 
 class Relation(StrEnum):
     """Which two datasets count as neighbours."""
@@ -93,6 +95,14 @@ class QueryShape:
             raise ValueError("draws are said of each group, or of none")
         if min(self.width, self.groups, self.repeats) < 1:
             raise ValueError(f"the sum {self.name!r} is of nothing: {self.groups} x {self.width}")
+        for part in ("share", "l2_norm_bound", "replacement_factor", "divisor"):
+            if not 1e-100 < getattr(self, part) < 1e100:
+                raise InputError(
+                    f"the {part} of the sum {self.name!r}",
+                    "must be a positive number",
+                    value=getattr(self, part),
+                    fix="correct it in the method's outline",
+                )
 
     @property
     def participation(self) -> tuple[Participation, ...]:

@@ -225,11 +225,13 @@ def read_release(folder: str | os.PathLike[str]) -> SavedRelease:
     try:
         manifest = Manifest.read(path / "manifest.json")
     except InputError as error:
+        missing = not (path / "manifest.json").is_file()
+        why = "" if missing else f": {error.field} {error.problem}"
         raise InputError(
             "release",
-            "has no readable manifest.json",
-            value=folder,
-            fix="name a release folder",
+            f"has no readable manifest.json{why}",
+            value=folder if missing or error.value is None else error.value,
+            fix="name a release folder" if missing else error.fix,
         ) from error
     table, facts = path / "synthetic.parquet", manifest.facts
     try:

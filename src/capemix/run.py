@@ -9,7 +9,7 @@ import numpy as np
 from capemix.accounting.cost import together
 from capemix.collector import Collector, Engine
 from capemix.errors import InputError
-from capemix.kernels.memory import require_memory
+from capemix.kernels.machine import require_memory
 from capemix.ledger import Lineage
 from capemix.methods import measured
 from capemix.methods.base import SyntheticRows
@@ -62,7 +62,9 @@ def rows_from(sums: Collector) -> SyntheticRows:
     collector's plan has what was measured and chosen on the way."""
     if sums.plan.opening:
         sums.measured(measured.measure(sums))
-    return sums.plan.method.release(sums)
+    made = sums.plan.method.release(sums)
+    sums.check_whole()
+    return made
 
 
 def _charging(ledger: Lineage | None, asked: Plan) -> Callable[[Plan], None] | None:

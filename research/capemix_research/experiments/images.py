@@ -27,7 +27,7 @@ from unittest.mock import patch
 
 import numpy as np
 
-from capemix.kernels.threads import cores
+from capemix.kernels.machine import cores
 
 VALIDATION: Final = 10_000
 ROWS: Final = 60_000

@@ -13,7 +13,7 @@ from typing import Any
 
 from capemix.audit.measure import CONFIDENCE, Measured, audit
 from capemix.audit.settings import Audited
-from capemix.kernels.threads import cores
+from capemix.kernels.machine import cores
 from capemix.randomness.source import SeededSource
 
 

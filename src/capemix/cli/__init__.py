@@ -18,12 +18,13 @@ def main() -> None:
 
 def run_app(app: Typer, name: str) -> None:
     """Run the command line of a program called ``name``."""
-    from capemix.errors import CapemixError
+    from capemix.errors import CapemixError, printable
 
     try:
         app(prog_name=name)
     except CapemixError as error:
-        print(f"{name}: {error}", file=sys.stderr)
+        lines = str(error).splitlines()  # some are others' words
+        print(f"{name}: " + "\n".join(map(printable, lines)), file=sys.stderr)
         sys.exit(2)
     except MemoryError:
         print(

@@ -17,9 +17,9 @@ if TYPE_CHECKING:
 
 
 class DeclaredCommand(MethodCommand):
-    """Mixing, unless another method is named: there are no rows to decide it."""
+    """Its default, unless another method is named: there are no rows to decide it."""
 
-    usual: ClassVar[str | None] = "mixing"
+    usual: ClassVar[str | None] = opt.DeclaredMethodName.method
 
 
 @dataclass(frozen=True, kw_only=True)

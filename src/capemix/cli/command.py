@@ -43,12 +43,15 @@ class Command(TyperCommand):
         return {field_of(param): _typed(param, ctx) for param in self.params}
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        self.write_groups(ctx, formatter, everything=True)
+        self.write_groups(ctx, formatter, None)
 
     def write_groups(
-        self, ctx: click.Context, formatter: click.HelpFormatter, *, everything: bool
+        self,
+        ctx: click.Context,
+        formatter: click.HelpFormatter,
+        shown: tuple[str | None, ...] | None,
     ) -> None:
-        """The command's own options: those of no group, and with ``everything`` the others."""
+        """The command's own options: those of the groups that are ``shown``, or of all."""
         groups: dict[str | None, list[tuple[str, str]]] = {}
         for param in Command.get_params(self, ctx):
             record = param.get_help_record(ctx)
@@ -57,7 +60,7 @@ class Command(TyperCommand):
                 group = getattr(param, "rich_help_panel", None)
                 groups.setdefault(group, []).append(said)
         for name, records in groups.items():
-            if name is None or everything:
+            if shown is None or name in shown:
                 with formatter.section(name or "Options"):
                     formatter.write_dl(records)
 
@@ -152,6 +155,8 @@ class MethodCommand(Command):
     """
 
     usual: ClassVar[str | None] = None
+    shown: ClassVar[tuple[str | None, ...]] = (None,)
+    """The groups of options that most people need; None is that of no name."""
 
     def __init__(self, *args: Any, **settings: Any) -> None:
         super().__init__(*args, **settings)
@@ -229,7 +234,7 @@ class MethodCommand(Command):
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """The few that most people need; the others in groups, where they are asked for."""
-        self.write_groups(ctx, formatter, everything=bool(ctx.meta.get(_EVERYTHING)))
+        self.write_groups(ctx, formatter, None if ctx.meta.get(_EVERYTHING) else self.shown)
         shown: MethodOptions = ctx.meta.get(_SHOWN) or MethodOptions({})
         for method, options in shown.by_method.items():
             _write_method(ctx, formatter, method, options)

@@ -10,9 +10,11 @@ from capemix.cli.audit import attack, audit
 from capemix.cli.bench import bench
 from capemix.cli.calibrate import DeclaredCommand, account, calibrate
 from capemix.cli.command import Commands, MethodCommand
+from capemix.cli.coordinate import outcome, register, run, serve
 from capemix.cli.data import describe
 from capemix.cli.evaluate import evaluate
 from capemix.cli.federate import federate
+from capemix.cli.journal import approve, deny, pending, status
 from capemix.cli.ledger import ledger
 from capemix.cli.methods import methods
 from capemix.cli.moved import add_moved
@@ -34,7 +36,11 @@ app.add_typer(schema, name="schema")
 app.add_typer(ledger, name="ledger")
 app.command(cls=DeclaredCommand)(calibrate)
 app.command(cls=DeclaredCommand)(account)
+for _of_the_coordinator in (serve, register, run, outcome):
+    federate.command()(_of_the_coordinator)
 app.add_typer(federate, name="federate")
+for _of_the_journal in (pending, approve, deny, status):
+    site.command()(_of_the_journal)
 app.add_typer(site, name="site")
 app.command()(keygen)
 app.command()(audit)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json as json_
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 import typer
 
@@ -13,7 +13,7 @@ from capemix.cli import options as opt
 from capemix.cli.calibrate import parse_features
 from capemix.cli.command import Commands, MethodCommand, method_asked
 from capemix.cli.synth import facts_of
-from capemix.errors import InputError
+from capemix.errors import InputError, printable
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -23,13 +23,21 @@ if TYPE_CHECKING:
     from capemix.ledger import Lineage
     from capemix.methods import Method
     from capemix.plan import Plan
+    from capemix.protocol.roster import Roster
 
 Sites = Annotated[int, typer.Option(help="Number of sites.")]
+
+
+class FederatedCommand(MethodCommand):
+    """A federation is planned against who may collude and drop out: its help says so."""
+
+    shown: ClassVar[tuple[str | None, ...]] = (None, opt.SITES)
+
 
 federate = Commands(help="A federation on Flower: its coordinator.")
 
 
-@federate.command(cls=MethodCommand)
+@federate.command(cls=FederatedCommand)
 @opt.with_options(opt.MethodName, opt.DeclaredFacts, opt.Adversary)
 def plan(
     _named: opt.MethodName,
@@ -85,7 +93,7 @@ def roster(
     )
     made = Roster(first, tuple(others))
     _write(out, json_.dumps(documents.as_json(made), indent=2) + "\n")
-    _show_digest(made.digest().hex(), json)
+    _show_roster(made, json)
 
 
 @federate.command()
@@ -93,44 +101,65 @@ def digest(
     roster: Annotated[Path, typer.Argument(metavar="ROSTER", help="roster.json.")],
     json: opt.Json = False,
 ) -> None:
-    """What members compare with each other, by voice: the same roster has the same digest."""
+    """What members compare with each other, by voice: the same members have the same digest."""
     from capemix import documents
     from capemix.protocol.roster import Roster
 
-    found = documents.read(Roster, roster, name="roster")
-    _show_digest(found.digest().hex(), json)
+    _show_roster(documents.read(Roster, roster, name="roster"), json)
 
 
-def _show_digest(found: str, as_json: bool) -> None:
+def _show_roster(found: Roster, as_json: bool) -> None:
+    """The digest, and all that it covers."""
+    digest = found.digest().hex()
+    members = {"coordinator": found.coordinator}
+    members |= {f"site {number}": member for number, member in enumerate(found.sites)}
     if as_json:
-        print(json_.dumps({"digest": found}))
-    else:
-        print("roster " + " ".join(found[at : at + 4] for at in range(0, len(found), 4)))
+        covers = {who: {"name": m.name, "identity": m.identity} for who, m in members.items()}
+        print(json_.dumps({"digest": digest, "members": covers}))
+        return
+    print("roster " + " ".join(digest[at : at + 4] for at in range(0, len(digest), 4)))
+    print(f"of {len(found.sites)} sites:")
+    for who, member in members.items():
+        print(f"  {who}: {printable(member.name)}, {member.identity}")
 
 
 @federate.command()
 def init(
     folder: Annotated[Path, typer.Argument(metavar="DIR", help="Absent or empty.")],
     plan: Annotated[Path, typer.Option(help="plan.json, of `capemix federate plan`.")],
+    roster: Annotated[
+        Path | None,
+        typer.Option(help="roster.json, of `capemix federate roster`.", show_default=False),
+    ] = None,
+    identity: Annotated[
+        Path | None,
+        typer.Option(help="The coordinator's NAME.key, which is copied.", show_default=False),
+    ] = None,
     json: opt.Json = False,
 ) -> None:
-    """A folder to run a federation from: Flower app, roster and policy templates."""
+    """A folder to run a federation from: plan, roster, key, Flower app, and a policy for sites to
+    start from."""
+    from capemix import documents
     from capemix.engines.flower.app_folder import write_federation
     from capemix.engines.flower.files import read_plan_file
+    from capemix.protocol.roster import Roster
 
-    written = write_federation(folder, read_plan_file(plan))
+    made = read_plan_file(plan)
+    members = None if roster is None else documents.read(Roster, roster, name="roster")
+    written = write_federation(folder, made, members, identity)
     if json:
         print(json_.dumps({"files": [str(path) for path in written]}))
         return
     for path in written:
         print(path)
-    print(
-        "Next: the members' roster.json and your coordinator.key go there; "
-        "see docs/guide/federation.md."
-    )
+    missing = [
+        name for name, at in (("roster.json", roster), ("coordinator.key", identity)) if not at
+    ]
+    if missing:
+        print(f"Next: {' and '.join(missing)} go there; see docs/guide/federation.md.")
 
 
-@federate.command(cls=MethodCommand)
+@federate.command(cls=FederatedCommand)
 @opt.with_options(
     opt.DataOptions, opt.MethodName, opt.DeclaredFacts, opt.Counted, opt.Adversary, opt.Dealing
 )
@@ -161,12 +190,20 @@ def local(
             rich_help_panel=opt.SITES,
         ),
     ] = None,
+    single_user: Annotated[
+        bool,
+        typer.Option(
+            "--single-user",
+            help="Nobody else has an account on this machine: needed where the system cannot close"
+            " loopback to others.",
+            rich_help_panel=opt.SITES,
+        ),
+    ] = False,
     json: opt.Json = False,
 ) -> None:
     """A whole federation on this machine, on loopback: agents, and a SuperLink with SuperNodes that
     prove who they are, over TLS; or with simulated ones."""
-    if find_spec("flwr") is None:
-        raise InputError("flwr", "is not installed", fix="pip install 'capemix[flower]'")
+    check_flower()
     from capemix.engines.flower.local import run_on_loopback
     from capemix.release import check_output, read_release
 
@@ -190,7 +227,8 @@ def local(
         test_seed=data.test_seed,
         round_seconds=round_seconds,
         logs=logs,
-        watch=None if json else _Narrator(),
+        watch=None if json else Narrator(),
+        single_user=single_user,
     )
     found = {"out": str(out), "included": outcome.included, "lost": outcome.lost}
     warnings = read_release(out).manifest.warnings
@@ -199,6 +237,11 @@ def local(
     )
     for warning in () if json else warnings:
         typer.echo(f"Warning: {warning}.")
+
+
+def check_flower() -> None:
+    if find_spec("flwr") is None:
+        raise InputError("flwr", "is not installed", fix="pip install 'capemix[flower]'")
 
 
 def _charge(lineage: Lineage, made: Plan, read_from_rows: tuple[str, ...], *, seeded: bool) -> None:
@@ -212,7 +255,7 @@ def _charge(lineage: Lineage, made: Plan, read_from_rows: tuple[str, ...], *, se
     lineage.charge("trial federation", whole)
 
 
-class _Narrator:
+class Narrator:
     """A line for each round, as it ends, and now and then one for the round that is open."""
 
     def __init__(self) -> None:

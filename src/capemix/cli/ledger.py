@@ -10,7 +10,7 @@ import typer
 
 from capemix.cli import options as opt
 from capemix.cli.command import Commands
-from capemix.errors import InputError
+from capemix.errors import InputError, printable
 
 if TYPE_CHECKING:
     from capemix.ledger.ledger import Line
@@ -118,8 +118,8 @@ def _row(line: Line) -> dict[str, Any]:
     return {
         "line": entry["line"],
         "time": entry["time"],
-        "lineage": line.lineage,
-        "what": entry["what"] if charge else entry["kind"],
+        "lineage": printable(line.lineage),
+        "what": printable(entry["what"] if charge else entry["kind"]),
         "run": entry.get("run"),
         "epsilon": entry["epsilon"] if charge else None,
         "delta": entry["delta"] if charge else None,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json as json_
 import signal
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     from capemix.agent import SiteState
     from capemix.data import LabeledRows, Table, UnlistedRows
     from capemix.ledger import Lineage
+    from capemix.plan import Plan
 
 site = Commands(help="A site of a federation: its rows and agent.")
 
@@ -49,15 +51,31 @@ def check(
     data: Data,
     plan: Annotated[Path, typer.Option(help="plan.json, as the coordinator proposes it.")],
     label: LabelColumn = None,
+    policy: Annotated[
+        Path | None,
+        typer.Option(help="What this site agrees to: would it take part?", show_default=False),
+    ] = None,
+    ledger: opt.LedgerFile = None,
+    lineage: Annotated[
+        str | None,
+        typer.Option(
+            help="Name of these rows in the ledger, if something was counted already.",
+            show_default=False,
+        ),
+    ] = None,
     json: opt.Json = False,
 ) -> None:
-    """Look at the site's own rows against the public schema, before it joins."""
+    """Look at the site's own rows against the public schema, and at the plan against its policy,
+    before it joins."""
     from capemix.agent import rows_for
     from capemix.data import open_cells, open_table, unread
     from capemix.engines.flower.files import read_plan_file
+    from capemix.journal import plan_digest
     from capemix.private import PRIVATE
 
-    facts = read_plan_file(plan).facts
+    proposed = read_plan_file(plan)
+    facts, digest = proposed.facts, plan_digest(proposed)
+    declined = None if policy is None else _declined(proposed, policy, ledger, lineage)
     table = facts.table
     used = rows_for(_rows(data, label, table), facts)
     lost = unread(open_table(data, table) if table else open_cells(data, label), table)
@@ -65,7 +83,9 @@ def check(
     counts = dict(zip(map(str, facts.listed), used.class_counts().tolist(), strict=True))
     rows = len(used) + used.unfit
     report = {"rows": rows, "used": len(used), "classes": counts, "private": PRIVATE}
-    report["cells_that_are_no_number"] = lost
+    report |= {"cells_that_are_no_number": lost, "digest": digest}
+    if declined is not None:
+        report["declined"] = declined
     if table is not None:
         report |= {"label": table.label.name, "outside_schema": table.strays(used)}
     if json:
@@ -86,7 +106,30 @@ def check(
     if table is not None and table.drafted:
         said = "confirmed by its owner" if table.is_confirmed else "NOT confirmed: decline it"
         print(f"The plan's schema was drafted from rows, and {said}.")
+    print(f"plan {digest}")
+    if declined is not None:
+        _show_declined(declined)
     print("(for the site's own people; nothing of this is sent)")
+
+
+def _declined(proposed: Plan, policy: Path, ledger: Path | None, lineage: str | None) -> list[str]:
+    """Everything that this site's agent would hold against the plan."""
+    from capemix import documents
+    from capemix.ledger import Account, Ledger
+    from capemix.protocol.policy import Policy
+    from capemix.protocol.step import ReleaseStep
+
+    limits = documents.read(Policy, policy, name="policy")
+    account = Account(limits.limit)
+    if lineage is not None:
+        account = Ledger.open(ledger, create=False).lineage(lineage).account()
+    return list(limits.objections(ReleaseStep.first_of(proposed), account))
+
+
+def _show_declined(reasons: list[str]) -> None:
+    print("The policy allows the plan." if not reasons else "The policy declines the plan:")
+    for reason in reasons:
+        print(f"  {printable(reason)}")
 
 
 def _show_columns(rows: LabeledRows) -> None:
@@ -179,13 +222,39 @@ def serve(
         pass
     finally:
         server.server_close()
-        socket.unlink(missing_ok=True)
+
+
+@site.command()
+def node(
+    superlink: Annotated[str, typer.Option(help="The coordinator's address, HOST:PORT.")],
+    authority: Annotated[Path, typer.Option(help="The coordinator's ca.pem.")],
+    key: Annotated[
+        Path, typer.Option(help="This SuperNode's key; made, with KEY.pub, if it is not there.")
+    ],
+    socket: Annotated[Path, typer.Option(help="The agent's socket.")],
+    port: Annotated[int, typer.Option(help="A free port of loopback.")] = 9094,
+    logs: Annotated[
+        Path | None,
+        typer.Option(help="Folder for what Flower's programs say.", show_default=False),
+    ] = None,
+) -> None:
+    """Run the site's SuperNode, which relays to the agent, until stopped. It asks other accounts of
+    this machine for a secret before it tells them anything."""
+    if find_spec("flwr") is None:
+        raise InputError("flwr", "is not installed", fix="pip install 'capemix[flower]'")
+    from capemix.engines.flower.standing import new_node_key, run_node
+
+    if not key.exists():
+        public = new_node_key(key)
+        print(f"{public} is for the coordinator; once it is registered, start this again")
+        return
+    run_node(superlink, authority.absolute(), key.absolute(), socket.absolute(), port, logs)
 
 
 def _warn_of_memory(state: SiteState) -> None:
     """For the site's own people: a plan that does not fit fails after it is charged, and by how
     many rows there are."""
-    from capemix.kernels.memory import memory
+    from capemix.kernels.machine import memory
 
     rows = state.rows.features.nbytes
     most = state.policy.largest_memory_bytes + 3 * rows  # as read, by the plan, on the lattice

@@ -93,7 +93,7 @@ def synth(
             delta=delta,
             epsilon=epsilon,
             scheme=scheme,
-            sites=1 if parts is None else len(parts),
+            sites=len(parts) if parts is not None else 1 if sites is None else sites,
             **adversary.who(),
             **paper.who(),
         )

@@ -3,7 +3,8 @@
 Every rule here looks at one cell. What the other cells of a column are, which type the column has
 in its file, and how many records there are change nothing: 1, 1.0, "1", " 1 " and "1.00" are one
 value, and so are 1, true and "TRUE". A file's writer may turn a whole column from integers to
-floats or to text because of one record; the values of the others stay what they are.
+floats or to text because of one record; the values of the others stay what they are. A rule for one
+cell and the same rule for a whole column of Arrow must agree, so both are in this one long module.
 """
 
 from __future__ import annotations

@@ -20,7 +20,7 @@ import numpy.typing as npt
 
 from capemix.data.cells import LARGEST_WHOLE, Cells, Codes, Real, are_distinct, places
 from capemix.data.rows import MAX_CLASSES
-from capemix.documents import enlist, family
+from capemix.documents import enlist, family, load_plugins
 from capemix.errors import InputError
 
 if TYPE_CHECKING:
@@ -130,6 +130,7 @@ def column_type(cls: C) -> C:
 
 def column_types() -> tuple[type[Column], ...]:
     """Each type of column that is known, once."""
+    load_plugins()
     return tuple(dict.fromkeys(_TYPES.values()))
 
 

@@ -13,31 +13,21 @@ or whose header or array names are not usable. docs/guide/reading.md lists it.
 from __future__ import annotations
 
 import io
-import math
-import os
 import re
 import zlib
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-import numpy as np
-import numpy.typing as npt
-
+from capemix.data.arrays import read_npz
 from capemix.data.cells import Cells
-from capemix.data.rows import pixel_names
 from capemix.data.soft_labels import is_soft_label
-from capemix.errors import InputError
+from capemix.errors import InputError, quoted, unreadable
+from capemix.kernels.machine import require_unpacked
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-_PAIRS: Final = (
-    ("X", "y"),
-    ("features", "labels"),
-    ("data", "target"),
-    ("x_train", "y_train"),
-)
 _PIECE: Final = 1 << 26
 """Bytes of text that are parsed at a time."""
 
@@ -46,15 +36,11 @@ MAX_LINE: Final = 1 << 24
 
 _CAREFUL: Final = re.compile(rb'["\r]|\\\n')
 
-
 _CELL: Final = rb'(?:"[^"]*+(?:""[^"]*+)*+"|[^",\n]*+)'
 _RECORD: Final = re.compile(_CELL + rb"(?:," + _CELL + rb")*+(?=\n)")
 """RFC 4180: line ends in quoted cells, and quotes nowhere else. Nothing is tried twice."""
 
 _CELLS: Final = re.compile(rb'(?:\A|,)(?:"([^"]*+(?:""[^"]*+)*+)"|([^,]*+))')
-
-_NAMED: Final = 8
-"""At most so many columns are named in an error."""
 
 
 def open_cells(path: str | Path, label: str | None = None, also: Sequence[str] = ()) -> Cells:
@@ -87,7 +73,7 @@ def check_column(field: str, wanted: str, names: Sequence[str]) -> None:
     if any(_is_number(name) for name in names):  # then these may be cells, so do not quote them
         fix = "check the name, and that the first line of the file names the columns"
     else:
-        fix = f"choose one of {_listed(names)}"
+        fix = f"choose one of {quoted(names)}"
     raise InputError(field, "names no column of the file", value=wanted, fix=fix)
 
 
@@ -99,32 +85,6 @@ def _is_number(name: str) -> bool:
     return True
 
 
-def _listed(names: Sequence[str]) -> str:
-    more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
-    return ", ".join(f"'{name}'" for name in names[:_NAMED]) + more
-
-
-def _unreadable(field: str, kind: str) -> InputError:
-    """Says nothing of the cause: the libraries' messages quote cells."""
-    return InputError(field, f"is not a readable {kind} file", fix="write or copy the file again")
-
-
-def _memory() -> int:
-    """Of this machine, in bytes."""
-    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-
-
-def _check_memory(field: str, needed: int) -> None:
-    """A few kilobytes can unpack to more than any machine holds."""
-    if needed > _memory():
-        raise InputError(
-            field,
-            "would fill more memory than this machine has",
-            value=f"{needed / 1e9:.3g} GB",
-            fix="give fewer rows, or a larger machine",
-        )
-
-
 def _check_names(field: str, names: list[str]) -> None:
     if "" in names:
         raise InputError(
@@ -134,9 +94,7 @@ def _check_names(field: str, names: list[str]) -> None:
         )
     twice = sorted({name for name in names if names.count(name) > 1})
     if twice:
-        raise InputError(
-            field, f"has columns of the same name: {_listed(twice)}", fix="rename them"
-        )
+        raise InputError(field, f"has columns of the same name: {quoted(twice)}", fix="rename them")
 
 
 # -- text ------------------------------------------------------------------------------------------
@@ -150,14 +108,14 @@ def _read_csv(path: Path, field: str, label: str | None, _also: Sequence[str] = 
         packed = path.name.lower().endswith(".gz")
         data = _unpacked(field, path) if packed else path.read_bytes()
     except (OSError, EOFError, zlib.error):
-        raise _unreadable(field, "CSV") from None
+        raise unreadable(field, "CSV") from None
     data = data.removeprefix(b"\xef\xbb\xbf")
     data = data.replace(b"\r\n", b"\n").lstrip(b"\n")
     if not data.strip():
         raise InputError(field, "is empty", fix="give a file with a header")
     header, _, body = data.partition(b"\n")
     if _RECORD.match(header + b"\n") is None:
-        raise _unreadable(field, "CSV")
+        raise unreadable(field, "CSV")
     names = [name.strip() for name in _split(header)]
     _check_names(field, names)
     return _text_cells(field, names, body, label)
@@ -171,7 +129,7 @@ def _unpacked(field: str, path: Path) -> bytes:
     with gzip.open(path) as stream:
         while part := stream.read(_PIECE):
             parts.append(part)
-            _check_memory(field, sum(map(len, parts)))
+            require_unpacked(field, sum(map(len, parts)))
     return b"".join(parts)
 
 
@@ -284,31 +242,62 @@ def _split(record: bytes) -> list[str]:
 
 
 def _read_parquet(path: Path, field: str, label: str | None, _also: Sequence[str]) -> Cells:
+    import pyarrow as pa
     from pyarrow import parquet
 
     if label is None:
         raise InputError("label", "is not given", fix=f"name the label column of {path.name}")
     try:
         with parquet.ParquetFile(path) as opened:
-            kinds = [opened.schema.column(at) for at in range(len(opened.schema))]
-            _check_memory(field, 8 * opened.metadata.num_rows * len(kinds))
-            texts = [each.path for each in kinds if each.physical_type == "BYTE_ARRAY"]
+            require_unpacked(field, _declared(opened.metadata))
+            fields = [each for each in opened.schema_arrow if not _is_beside(each)]
+            names = [each.name for each in fields]
+            _check_names(field, names)
+            texts = [
+                each.path
+                for each in map(opened.schema.column, range(len(opened.schema)))
+                if each.physical_type == "BYTE_ARRAY"
+            ]
+        flat = [each.name for each in fields if not pa.types.is_nested(each.type)]
         # As a dictionary, one long text in every row is held once; then it is known how long.
         with parquet.ParquetFile(path, read_dictionary=texts) as opened:
-            table = opened.read()
-        columns = [_undictionaried(field, column) for column in table.itercolumns()]
+            rows = opened.metadata.num_rows
+            table = _piecewise(field, opened, flat)
+        found = {name: _undictionaried(field, table.column(name)) for name in flat}
     except InputError:
         raise
     except Exception:  # a tampered file can raise anything
-        raise _unreadable(field, "Parquet") from None
-    kept = [
-        (each.name, column)
-        for each, column in zip(table.schema, columns, strict=True)
-        if not (each.name.startswith("__index_level_") and each.name.endswith("__"))  # of pandas
-        and not is_soft_label(each)
-    ]
-    _check_names(field, [name for name, _ in kept])
-    return Cells(table.num_rows, dict(kept), label)
+        raise unreadable(field, "Parquet") from None
+    # A list is no value, and a few bytes can hold one of any length: no column of them is read.
+    return Cells(rows, {name: found.get(name, pa.nulls(rows)) for name in names}, label)
+
+
+def _is_beside(each: Any) -> bool:
+    """What is no column of the rows: an index of pandas, and soft labels."""
+    name = each.name
+    return (name.startswith("__index_level_") and name.endswith("__")) or is_soft_label(each)
+
+
+def _declared(metadata: Any) -> int:
+    """The memory that the columns take, as the file says before any of it is unpacked."""
+    numbers = sum(
+        metadata.num_rows * max(8, metadata.schema.column(at).length)
+        for at in range(metadata.num_columns)
+    )
+    groups = map(metadata.row_group, range(metadata.num_row_groups))
+    return int(max(numbers, sum(group.total_byte_size for group in groups)))
+
+
+def _piecewise(field: str, opened: Any, columns: Sequence[str]) -> pa.Table:
+    """These columns, a group of rows at a time, as long as there is memory for all of it."""
+    import pyarrow as pa
+
+    pieces, held = [], 0
+    for at in range(opened.metadata.num_row_groups):
+        pieces.append(opened.read_row_group(at, columns=columns))
+        held += pieces[-1].nbytes
+        require_unpacked(field, held)
+    return pa.concat_tables(pieces) if pieces else opened.read(columns=columns)
 
 
 def _undictionaried(field: str, column: Any) -> Any:
@@ -325,7 +314,7 @@ def _undictionaried(field: str, column: Any) -> Any:
                 pc.sum(pc.take(pc.binary_length(chunk.dictionary), chunk.indices)).as_py() or 0
                 for chunk in column.chunks
             ]
-            _check_memory(field, sum(lengths))
+            require_unpacked(field, sum(lengths))
     text = _is_text(kind)
     found = _one(column.cast(pa.large_binary() if text else kind))
     # Of plain numbers and times every bit pattern is safe, and one that means nothing is its own.
@@ -346,128 +335,6 @@ def _is_text(kind: Any) -> bool:
     return any(is_kind(kind) for is_kind in (*kinds, pa.types.is_large_binary))
 
 
-# -- arrays ----------------------------------------------------------------------------------------
-
-
-def _read_npz(path: Path, field: str, label: str | None, also: Sequence[str]) -> Cells:
-    arrays = _NpzArrays(path, field)
-    x_name, y_name = _pair(field, arrays.names, label, also)
-    wanted = [y_name, *(name for name in also if name in arrays.names)]
-    return array_cells(
-        arrays.read(x_name),
-        {name: arrays.read(name) for name in wanted},
-        label=y_name,
-        field=f"{field}, array '{x_name}',",
-    )
-
-
-def array_cells(
-    features: npt.NDArray[Any], columns: dict[str, npt.NDArray[Any]], *, label: str, field: str
-) -> Cells:
-    """Features as one array, rows by columns or grey images, beside flat arrays by name."""
-    array = features
-    if array.ndim == 4 and array.shape[3] == 1:
-        array = array[:, :, :, 0]
-    if array.ndim not in (2, 3) or 0 in array.shape[1:]:
-        raise InputError(
-            field,
-            "must be rows by columns, or grey images",
-            value=array.shape,
-            fix="reshape it to (rows, columns) or (rows, height, width)",
-        )
-    shape = (int(array.shape[1]), int(array.shape[2])) if array.ndim == 3 else None
-    flat = array.reshape(len(array), math.prod(array.shape[1:]))
-    names = tuple(f"x{at}" for at in range(flat.shape[1])) if shape is None else pixel_names(shape)
-    if set(columns) & set(names):
-        raise InputError(
-            "label", "has the name of a feature", value=label, fix="name the array otherwise"
-        )
-    beside = {name: _flat(name, column, len(flat)) for name, column in columns.items()}
-    return Cells(len(flat), beside, label, flat, names, shape)
-
-
-def _flat(name: str, array: npt.NDArray[Any], rows: int) -> npt.NDArray[Any]:
-    if array.ndim == 2 and array.shape[1] == 1:
-        array = array[:, 0]
-    if array.shape != (rows,):
-        raise InputError(
-            f"array '{name}'",
-            f"must have one value for each of the {rows} rows",
-            value=array.shape,
-            fix="save features and labels of the same rows",
-        )
-    return array
-
-
-class _NpzArrays:
-    """The arrays of an npz file, read one at a time and never unpickled."""
-
-    def __init__(self, path: Path, field: str) -> None:
-        self._path = path
-        self._field = field
-        self.names: list[str] = self._open(lambda archive: list(archive.files))
-
-    def read(self, name: str) -> npt.NDArray[Any]:
-        """One array."""
-        array: npt.NDArray[Any] = self._open(lambda archive: self._array(archive, name))
-        if not isinstance(array, np.ndarray):
-            raise _unreadable(self._field, "npz")
-        return array
-
-    def _array(self, archive: Any, name: str) -> Any:
-        for member in archive.zip.infolist():
-            if member.filename in (name, f"{name}.npy"):
-                _check_memory(self._field, member.file_size)
-        return archive[name]
-
-    def _open(self, use: Callable[[Any], Any]) -> Any:
-        try:
-            with (
-                self._path.open("rb") as stream,  # numpy leaves a broken file open
-                np.load(stream, allow_pickle=False) as archive,
-            ):
-                return use(archive)
-        except InputError:
-            raise
-        except Exception as error:  # a tampered file can raise anything
-            if "allow_pickle" in str(error):
-                raise InputError(
-                    self._field,
-                    "holds an array of Python objects",
-                    fix="save plain arrays of numbers or strings",
-                ) from None
-            raise _unreadable(self._field, "npz") from None
-
-
-def _pair(
-    field: str, names: Sequence[str], label: str | None, also: Sequence[str]
-) -> tuple[str, str]:
-    """The names of the feature array and of the label array."""
-    if label is None:
-        for x_name, y_name in _PAIRS:
-            if x_name in names and y_name in names:
-                return x_name, y_name
-        expected = ", ".join(f"{x_name} and {y_name}" for x_name, y_name in _PAIRS)
-        raise InputError(
-            field, "has no pair of arrays that is known", fix=f"name its arrays {expected}"
-        )
-    if label not in names:
-        raise InputError(
-            "label",
-            "names no array of the file",
-            value=label,
-            fix=f"choose one of {_listed(names)}",
-        )
-    partners = [x_name for x_name, y_name in _PAIRS if y_name == label]
-    others = [name for name in names if name != label and name not in also]
-    for x_name in (*partners, *(x_name for x_name, _ in _PAIRS)):
-        if x_name in others:
-            return x_name, label
-    if len(others) == 1:
-        return others[0], label
-    raise InputError(field, "does not say which array has the features", fix="name that array X")
-
-
 Reader = Callable[[Path, str, str | None, Sequence[str]], Cells]
 """From a path, what errors call it, the label's name, and names of other arrays that are wanted."""
 
@@ -475,7 +342,7 @@ READERS: Final[dict[str, Reader]] = {
     ".csv": _read_csv,
     ".csv.gz": _read_csv,
     ".parquet": _read_parquet,
-    ".npz": _read_npz,
+    ".npz": read_npz,
 }
 """By the suffix of a file's name. tests/test_one_record.py holds each of them to the one-record
 property."""

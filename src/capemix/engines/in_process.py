@@ -62,6 +62,14 @@ class InProcessEngine:
         self.stages: list[Stage] = []
 
     def check(self, plan: Plan) -> None:
+        self._source.check_unused()
+        if not plan.federation.masked or plan.federation.sites < 2:
+            raise InputError(
+                "scheme",
+                "must be cape, of two sites or more: the protocol carries no other",
+                value=f"{plan.federation.scheme}, {plan.federation.sites}",
+                fix="plan so, or use the LocalEngine",
+            )
         check_sites(plan, self._sites)
 
     def origin(self, plan: Plan) -> Origin:

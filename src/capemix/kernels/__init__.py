@@ -7,6 +7,7 @@ that wavelets' sums are fused in the first and so rounded less often.
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable
 from functools import cache
 from typing import Any, Protocol, cast
 
@@ -14,11 +15,24 @@ import numpy as np
 import numpy.typing as npt
 
 from capemix.errors import InputError
-from capemix.kernels.words import Words
 
 Array = npt.NDArray[Any]
+Words = npt.NDArray[np.uint64]
+"""Large integers as 64-bit words, the lowest first, a row for each."""
 Single = npt.NDArray[np.float32]
 Double = npt.NDArray[np.float64]
+
+
+def words_of(integers: Iterable[int], words: int) -> Words:
+    """A row of so many words for each."""
+    raw = b"".join(integer.to_bytes(8 * words, "little") for integer in integers)
+    return np.frombuffer(raw, dtype="<u8").astype(np.uint64).reshape(-1, words)
+
+
+def integers_of(rows: Words) -> list[int]:
+    raw, length = rows.astype("<u8").tobytes(), 8 * rows.shape[1]
+    starts = range(0, len(raw), length)
+    return [int.from_bytes(raw[start : start + length], "little") for start in starts]
 
 
 class Kernels(Protocol):

@@ -1,4 +1,8 @@
-"""The inner loops in numba: compiled once, cached, and free of the interpreter's lock."""
+"""The inner loops in numba: compiled once, cached, and free of the interpreter's lock.
+
+They are in one long module because `Kernels` asks it for all of them, and `plain` has each of them
+again.
+"""
 
 # mypy: disable-error-code="call-arg,misc,no-untyped-call,no-untyped-def,untyped-decorator"
 

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy import sparse
 
-from capemix.kernels.words import Words, integers_of, words_of
+from capemix.kernels import Words, integers_of, words_of
 
 Array = npt.NDArray[Any]
 Single = npt.NDArray[np.float32]

@@ -279,18 +279,22 @@ class Account:
         after = self.charged(paid, Way.ALONE)
         return (after, Way.ALONE, paid) if after.holds else None
 
-    def admits(self, costs: Sequence[Cost], *, instead: Cost | None = None) -> bool:
-        """Whether these fit, one after the other."""
+    def after(self, costs: Sequence[Cost], *, instead: Cost | None = None) -> Account | None:
+        """The account after these, one after the other; None if they do not fit."""
         account, whole = self, together(costs)
         for cost in costs:
             admitted = account.admit(cost, whole=whole, instead=instead)
             if admitted is None:
-                return False
+                return None
             account, way, _ = admitted
             if instead is not None and way is Way.ALONE:
-                return True
+                return account
             instead = None
-        return True
+        return account
+
+    def admits(self, costs: Sequence[Cost], *, instead: Cost | None = None) -> bool:
+        """Whether these fit, one after the other."""
+        return self.after(costs, instead=instead) is not None
 
     def _fitted(self, cost: Cost) -> Account | None:
         """This account with the terms at which most repetitions of the release would fit, or nearly

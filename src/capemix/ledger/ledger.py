@@ -8,18 +8,19 @@ whatever is made afterwards has been counted. Nothing is ever given back.
 
 from __future__ import annotations
 
-import json
 import os
 import secrets
 import sqlite3
 import tempfile
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final
 
+from capemix import documents
 from capemix.accounting.cost import Cost, together
 from capemix.errors import BudgetError, InputError
 from capemix.ledger import chain
@@ -30,7 +31,14 @@ from capemix.queries import Relation
 _APPLICATION: Final = 0x63706D78
 _PATIENCE_S: Final = 60.0
 _LONGEST_NAME: Final = 100
+_LIMIT: Final = "limit"
+_CHARGE: Final = "charge"
 _JOINED: Final = "joined"
+_POLICY: Final = "policy"
+_SCHEMA: Final = (
+    "CREATE TABLE entries (line INTEGER PRIMARY KEY, text TEXT NOT NULL, hash TEXT NOT NULL)"
+)
+"""All that a ledger's file defines. A view or a trigger from elsewhere would be somebody's code."""
 
 
 def default_path() -> Path:
@@ -53,11 +61,42 @@ class Line:
         return str(self.entry["lineage"])
 
 
+@dataclass
+class _Walked:
+    """How far this process has read the chain: where the lineages stood there, and which runs they
+    had joined or been charged for."""
+
+    lines: int = 0
+    hash: str = chain.START
+    accounts: dict[str, Account] = field(default_factory=dict)
+    runs: dict[tuple[str, str], set[str]] = field(default_factory=dict)
+    joined: Counter[str] = field(default_factory=Counter)
+    """How often each lineage joined a graph that may fall apart."""
+
+    def passes(self, written: Sequence[tuple[int, str, str]]) -> bool:
+        """Whether the chain still goes through the hash where this ends."""
+        at = self.lines
+        return at == 0 or (at <= len(written) and written[at - 1][2] == self.hash)
+
+    def advance(self, line: Line, found: str) -> None:
+        self.lines, self.hash = self.lines + 1, found
+        self.accounts[line.lineage] = line.account
+        run = line.entry.get("run")
+        if run is not None:
+            self.runs.setdefault((line.lineage, run), set()).add(line.entry["kind"])
+        self.joined[line.lineage] += line.entry["kind"] == _JOINED
+
+
 class Ledger:
-    """All lineages that are counted in one file."""
+    """All lineages that are counted in one file.
+
+    Every line's hash is computed anew each time. What the lines say is added up once in a process:
+    the sums of a chain that is still there are kept, and only what follows is read.
+    """
 
     def __init__(self, path: Path) -> None:
         self.path = path
+        self._walked = _Walked()
 
     def __repr__(self) -> str:
         return f"Ledger({str(self.path)!r})"
@@ -76,11 +115,8 @@ class Ledger:
                 )
             _make(target)
         ledger = cls(target)
-        with ledger._connected() as database:
-            (application,) = database.execute("PRAGMA application_id").fetchone()
-        if application != _APPLICATION:
-            raise _unreadable(target)
-        return ledger
+        with ledger._connected():
+            return ledger
 
     def lineage(self, name: str) -> Lineage:
         return Lineage(self, name)
@@ -90,7 +126,7 @@ class Ledger:
     def lines(self) -> list[Line]:
         """Every line with where it left its lineage; raises at the first one that was edited."""
         with self._connected() as database:
-            return self._replayed(_read(database))
+            return self._replayed(self._checked(_read(database)), {})
 
     def head(self) -> Head:
         with self._connected() as database:
@@ -99,8 +135,8 @@ class Ledger:
     def verify(self, head: Head | None = None) -> Head:
         """Walk the chain; raises at the first edited line, or if it misses ``head``."""
         with self._connected() as database:
-            written = _read(database)
-        self._replayed(written)
+            written = self._checked(_read(database))
+        self._replayed(written, {})
         hashes = [found for _, _, found in written]
         if head is not None and not chain.passes(hashes, head):
             raise InputError(
@@ -112,16 +148,23 @@ class Ledger:
         return chain.head_of(hashes)
 
     def accounts(self) -> dict[str, Account]:
-        return {line.lineage: line.account for line in self.lines()}
+        with self._connected() as database:
+            return dict(self._standing(database).accounts)
+
+    def knows(self, lineage: str, run: str) -> bool:
+        """Whether this run was joined or charged, perhaps by a process that is no more."""
+        with self._connected() as database:
+            return (lineage, run) in self._standing(database).runs
 
     # -- writing -----------------------------------------------------------------------------
 
-    def set_limit(self, lineage: str, limit: Limit) -> Account:
+    def set_limit(self, lineage: str, limit: Limit, *, by_policy: bool = False) -> Account:
         """Declare a lineage, or lower or raise its limit. The relation stays once something was
-        charged, and so does the order of the filter."""
+        charged, and so does the order of the filter. ``by_policy``: no person typed it; a policy
+        has this limit, and may have another one as long as nothing was charged."""
         _check_name(lineage)
-        with self._writing() as (database, accounts):
-            account = accounts.get(lineage, Account(limit))
+        with self._writing() as (database, standing):
+            account = standing.accounts.get(lineage, Account(limit))
             if account.total.charges and account.limit.relation is not limit.relation:
                 raise InputError(
                     "relation",
@@ -129,8 +172,16 @@ class Ledger:
                     value=limit.relation,
                     fix="leave it, or declare a lineage for other rows",
                 )
-            self._append(database, _limit_as_json(lineage, limit))
+            said = {"by": _POLICY} if by_policy else {}
+            self._append(database, {**_limit_as_json(lineage, limit), **said})
             return replace(account, limit=limit)
+
+    def follows_policy(self, lineage: str) -> bool:
+        """Whether nothing was charged to this lineage, and its limit is a policy's."""
+        lines = [line for line in self.lines() if line.lineage == lineage]
+        limits = [line.entry for line in lines if line.entry["kind"] == _LIMIT]
+        charged = any(line.cost is not None for line in lines)
+        return not charged and bool(limits) and limits[-1].get("by") == _POLICY
 
     def charge(
         self,
@@ -143,10 +194,15 @@ class Ledger:
         instead: Cost | None = None,
     ) -> bool:
         """Count a release before it exists. It is on disk when this returns; if it does not fit,
-        `BudgetError`, and nothing is written. ``whole`` and ``instead`` are as for `Account.admit`;
-        whether the latter was charged, and so for all parts of the release, is returned."""
-        with self._writing() as (database, accounts):
-            account = _declared(accounts, lineage)
+        or this run was charged, `BudgetError`, and nothing is written. ``whole`` and ``instead``
+        are as for `Account.admit`; whether the latter was charged, and so for all parts of the
+        release, is returned."""
+        with self._writing() as (database, standing):
+            account = _declared(standing.accounts, lineage)
+            if run is not None and _CHARGE in standing.runs.get((lineage, run), ()):
+                raise BudgetError(
+                    "the run", "was charged already", value=run, fix="begin another run"
+                )
             admitted = account.admit(cost, whole=whole, instead=instead)
             if admitted is None:
                 raise _overspent(lineage, account, cost)
@@ -154,7 +210,7 @@ class Ledger:
             self._append(
                 database,
                 {
-                    "kind": "charge",
+                    "kind": _CHARGE,
                     "lineage": lineage,
                     "what": what,
                     "run": run or secrets.token_hex(8),
@@ -169,11 +225,9 @@ class Ledger:
         """Write down that a run whose graph may fall apart was joined, unless ``most`` were before:
         what a release pays for bad graphs covers so many draws. It is on disk when this returns.
         """
-        with self._writing() as (database, accounts):
-            _declared(accounts, lineage)
-            entries = (json.loads(text) for _, text, _ in _read(database))
-            joined = sum((e["kind"], e["lineage"]) == (_JOINED, lineage) for e in entries)
-            if joined >= most:
+        with self._writing() as (database, standing):
+            _declared(standing.accounts, lineage)
+            if standing.joined[lineage] >= most:
                 return False
             self._append(database, {"kind": _JOINED, "lineage": lineage, "run": run})
             return True
@@ -188,7 +242,8 @@ class Ledger:
 
     # -- the file ----------------------------------------------------------------------------
 
-    def _replayed(self, written: Sequence[tuple[int, str, str]]) -> list[Line]:
+    def _checked(self, written: Sequence[tuple[int, str, str]]) -> Sequence[tuple[int, str, str]]:
+        """These lines, if nobody edited one."""
         edited = chain.first_edited(written)
         if edited is not None:
             raise InputError(
@@ -197,18 +252,35 @@ class Ledger:
                 value=f"line {edited} of {self.path}",
                 fix="restore a copy whose head you know",
             )
+        return written
+
+    def _replayed(
+        self, written: Sequence[tuple[int, str, str]], accounts: dict[str, Account]
+    ) -> list[Line]:
         try:
-            return list(_replay([text for _, text, _ in written]))
+            return list(_replay([text for _, text, _ in written], accounts))
         except (ValueError, KeyError, TypeError, AttributeError):
             raise _unreadable(self.path) from None
 
+    def _standing(self, database: sqlite3.Connection) -> _Walked:
+        """Where all lineages stand. What was added up before counts as long as the chain, all of
+        which is checked, still goes through its hash."""
+        written, known = self._checked(_read(database)), self._walked
+        if not known.passes(written):
+            known = _Walked()
+        new = written[known.lines :]
+        lines = self._replayed(new, dict(known.accounts))
+        for line, (_, _, found) in zip(lines, new, strict=True):
+            known.advance(line, found)
+        self._walked = known
+        return known
+
     @contextmanager
-    def _writing(self) -> Iterator[tuple[sqlite3.Connection, dict[str, Account]]]:
+    def _writing(self) -> Iterator[tuple[sqlite3.Connection, _Walked]]:
         """All lineages under the write lock; committed and synced at the end, or left alone."""
         with self._connected() as database:
             database.execute("BEGIN IMMEDIATE")
-            lines = self._replayed(_read(database))
-            yield database, {line.lineage: line.account for line in lines}
+            yield database, self._standing(database)
             database.execute("COMMIT")  # closing without it rolls back
 
     @contextmanager
@@ -219,10 +291,21 @@ class Ledger:
                 sqlite3.connect(where, timeout=_PATIENCE_S, isolation_level=None, uri=True)
             ) as database:
                 database.execute("PRAGMA synchronous = FULL")
+                (application,) = database.execute("PRAGMA application_id").fetchone()
+                defined = database.execute("SELECT sql FROM sqlite_schema").fetchall()
+                if application != _APPLICATION or defined != [(_SCHEMA,)]:
+                    raise _unreadable(self.path)
                 yield database
         except sqlite3.OperationalError as error:
-            busy = getattr(error, "sqlite_errorcode", 0) & 0xFF == sqlite3.SQLITE_BUSY
-            if not busy:
+            code = getattr(error, "sqlite_errorcode", 0) & 0xFF
+            if code in (sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR):
+                raise InputError(
+                    "the ledger",
+                    "cannot be written: its disk is full, or fails",
+                    value=self.path,
+                    fix="make room; nothing was counted",
+                ) from error
+            if code != sqlite3.SQLITE_BUSY:
                 raise _unreadable(self.path) from error
             raise InputError(
                 "the ledger", "is in use elsewhere", value=self.path, fix="try again"
@@ -247,18 +330,20 @@ class Lineage:
 
     def knows(self, run: str) -> bool:
         """Whether this run was joined or charged, perhaps by a process that is no more."""
-        return any(
-            line.lineage == self.name and line.entry.get("run") == run
-            for line in self.ledger.lines()
-        )
+        return self.ledger.knows(self.name, run)
 
     def join(self, run: str, most: int) -> bool:
         """See `Ledger.join`."""
         return self.ledger.join(self.name, run, most)
 
     def set_limit(self, limit: Limit) -> None:
-        """Write the limit down unless it, or a lower one that the owner set, stands already."""
+        """Write a policy's limit down unless it, or a lower one that the owner set, stands already.
+        Before the first charge it follows the policy up, too."""
         known = self.ledger.accounts().get(self.name)
+        if known is not None and self.ledger.follows_policy(self.name):
+            if known.limit != limit:
+                self.ledger.set_limit(self.name, limit, by_policy=True)
+            return
         if known is not None and known.limit.relation is not limit.relation:
             raise InputError(
                 "the policy's relation",
@@ -273,7 +358,7 @@ class Lineage:
                 delta=min(limit.delta, known.limit.delta),
             )
         if known is None or known.limit != limit:
-            self.ledger.set_limit(self.name, limit)
+            self.ledger.set_limit(self.name, limit, by_policy=True)
 
     def check(self, *costs: Cost, instead: Cost | None = None) -> None:
         """Raise `BudgetError` if these do not fit, one after the other, nor ``instead`` of all."""
@@ -311,10 +396,7 @@ def _make(target: Path) -> None:
             database.execute(f"PRAGMA application_id = {_APPLICATION}")
             database.execute("PRAGMA journal_mode = WAL")  # stays with the file
             database.execute("PRAGMA synchronous = FULL")
-            database.execute(
-                "CREATE TABLE entries"
-                " (line INTEGER PRIMARY KEY, text TEXT NOT NULL, hash TEXT NOT NULL)"
-            )
+            database.execute(_SCHEMA)
         try:
             os.link(partial, target)
         except FileExistsError:
@@ -334,13 +416,13 @@ def _read(database: sqlite3.Connection) -> list[tuple[int, str, str]]:
     return database.execute("SELECT line, text, hash FROM entries ORDER BY line").fetchall()
 
 
-def _replay(texts: Sequence[str]) -> Iterator[Line]:
-    """What each line did to its lineage, by what it says itself of order and way."""
-    accounts: dict[str, Account] = {}
+def _replay(texts: Sequence[str], accounts: dict[str, Account]) -> Iterator[Line]:
+    """What each line did to its lineage, by what it says itself of order and way. ``accounts`` is
+    where the lineages stood before, and is brought up to date."""
     for text in texts:
-        entry = json.loads(text)
+        entry = documents.parse(text, name="the ledger")
         name = entry["lineage"]
-        if entry["kind"] == "limit":
+        if entry["kind"] == _LIMIT:
             limit = Limit(entry["epsilon"], entry["delta"], Relation(entry["relation"]))
             accounts[name] = replace(accounts.get(name, Account(limit)), limit=limit)
             yield Line(entry, accounts[name])
@@ -355,7 +437,7 @@ def _replay(texts: Sequence[str]) -> Iterator[Line]:
 
 def _limit_as_json(lineage: str, limit: Limit) -> dict[str, Any]:
     return {
-        "kind": "limit",
+        "kind": _LIMIT,
         "lineage": lineage,
         "epsilon": limit.epsilon,
         "delta": limit.delta,

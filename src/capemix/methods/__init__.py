@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import logging
 from importlib import import_module
-from importlib.metadata import entry_points
 from typing import Final, TypeVar
 
-from capemix.documents import enlist, family
+from capemix.documents import enlist, family, load_plugins
 from capemix.errors import InputError
 from capemix.methods.base import Method, SyntheticRows
 
@@ -16,10 +14,8 @@ BUILT_IN: Final = {
     "class-gaussian": "capemix.methods.class_gaussian",
     "image-clusters": "capemix.methods.image_clusters",
 }
-_LOG: Final = logging.getLogger(__name__)
-
-ENTRY_POINT: Final = "capemix.methods"
-"""Under this name an installed package says which of its modules register methods."""
+PAPERS: Final = "mixing"
+"""The paper's own, which is meant where nothing says which and no rows decide."""
 
 _KNOWN: dict[str, type[Method]] = {}
 
@@ -36,11 +32,7 @@ def methods() -> dict[str, type[Method]]:
     """Every method that is known, by its name."""
     for module in BUILT_IN.values():
         import_module(module)
-    for found in entry_points(group=ENTRY_POINT):
-        try:
-            found.load()
-        except Exception as error:  # somebody else's code: the other methods are not to blame
-            _LOG.error("the methods of %s cannot be loaded: %s", found.value, error)
+    load_plugins()
     return dict(_KNOWN)
 
 
@@ -54,4 +46,4 @@ def method_named(name: str) -> type[Method]:
 
 family(Method, lambda: methods().values())
 
-__all__ = ["BUILT_IN", "Method", "SyntheticRows", "method", "method_named", "methods"]
+__all__ = ["BUILT_IN", "PAPERS", "Method", "SyntheticRows", "method", "method_named", "methods"]

@@ -87,7 +87,8 @@ def check(declared: Facts, found: Facts, opening: Sequence[QueryShape]) -> None:
 
 def lines(plan: Plan) -> tuple[QueryShape, ...]:
     """The opening sums of a plan."""
-    facts, names = plan.facts, plan.method.measures(plan.facts)
+    facts, names = plan.facts, tuple(plan.method.measures(plan.facts))
+    _check_names(names, facts)
     width, classes = facts.width, len(facts.classes or ())
     if CLASS_LIST in names and plan.federation.sites > 1:
         raise InputError(
@@ -137,6 +138,25 @@ def lines(plan: Plan) -> tuple[QueryShape, ...]:
         )
         for name, (reads, kind, numbers, groups, bound) in ((name, of[name]) for name in names)
     )
+
+
+def _check_names(names: tuple[str, ...], facts: Facts) -> None:
+    """Refuse a list that `measure` cannot follow: it asks for facts that are not declared, in the
+    order of `FINDS`, and for all that it needs to read one of them."""
+    possible = facts.undeclared(sizes=True, clip=True)
+    if isinstance(facts.normalise, DeclaredMap) and facts.clip_norm is None:
+        possible += (CLIP_NORM,)
+    asked = {CLASS_LIST, *names}
+    if facts.normalise is None and asked & {RANGES, SCALES, CLIP_NORM}:
+        asked |= set(facts.undeclared())
+    wanted = tuple(name for name in possible if name in asked)
+    if names != wanted:
+        raise InputError(
+            "what the method measures",
+            "must be facts that are not declared, in their order, with those that they need",
+            value=", ".join(names) or "nothing",
+            fix=f"have `measures` return {wanted}, or facts.undeclared() with what it needs",
+        )
 
 
 def budget_part(plan: Plan) -> float:

@@ -6,13 +6,13 @@ nor for the answer to another challenge, under another roster, or of another sit
 
 from __future__ import annotations
 
-import json
 import secrets
 from typing import Final
 
 from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 
+from capemix import documents
 from capemix.protocol.roster import Roster
 from capemix.protocol.wire import canonical
 
@@ -45,10 +45,10 @@ def introduce(challenge: bytes, roster: Roster, site: int, identity: Ed25519Priv
 def site_of(challenge: bytes, reply: bytes, roster: Roster) -> int | str:
     """The site that answered this challenge, or why it is none of ours."""
     try:
-        found = json.loads(reply)
+        found = documents.parse(reply.decode(), name="hello")
         site, digest = found["site"], found["roster"]
         signature = bytes.fromhex(found["signature"])
-    except (ValueError, KeyError, TypeError, RecursionError):
+    except (ValueError, KeyError, TypeError):
         return "its agent does not say who it is"
     if digest != roster.digest().hex():
         return "its agent has another roster"

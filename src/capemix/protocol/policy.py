@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import Final
+from typing import Final, Literal
 
 from capemix.data.cells import places
 from capemix.errors import InputError
 from capemix.guarantee import Status
 from capemix.ledger import Account, Limit
-from capemix.methods import methods
+from capemix.methods import PAPERS, methods
+from capemix.plan import Plan
 from capemix.protocol.demands import Demands, demands_of
 from capemix.protocol.step import ReleaseStep
 from capemix.queries import Relation
@@ -47,7 +49,8 @@ class Policy:
     are a claim about real numbers, so they must be allowed by name. ``methods`` are those that may
     be used; a release's epsilon is that of all of its sums. The four ``largest`` are what a plan
     may ask of the machine, see `Demands`: they are held against the plan's own numbers, never
-    against the rows.
+    against the rows. Where ``plans`` is "ask", a plan that is within all of these limits also waits
+    until a person has approved it.
     """
 
     max_epsilon: float = 1.0
@@ -58,12 +61,13 @@ class Policy:
     columns: tuple[str, ...] | None = None
     classes: tuple[str | int, ...] | None = None
     real_arithmetic: bool = False
-    methods: tuple[str, ...] = ("mixing",)
+    methods: tuple[str, ...] = (PAPERS,)
     relation: Relation = Relation.ADD_REMOVE
     largest_upload_bytes: int = 1 << 30
     largest_memory_bytes: int = 1 << 33
     largest_work: int = 10**12
     largest_draws: int = 10_000
+    plans: Literal["within limits", "ask"] = "within limits"
 
     def __post_init__(self) -> None:
         for name in ("max_epsilon", "max_delta", "total_epsilon"):
@@ -98,52 +102,73 @@ class Policy:
     def limit(self) -> Limit:
         return Limit(self.total_epsilon, self.max_delta, self.relation)
 
-    def exceeded(self, demands: Demands) -> str | None:
-        """Which limit of the machine's a plan is above, by how much and what helps; or None."""
+    def exceeded(self, demands: Demands) -> Iterator[str]:
+        """Which limits of the machine's a plan is above, by how much and what helps."""
         for name, (says, fix) in _SIZES.items():
             asked, limit = getattr(demands, name), getattr(self, f"largest_{name}")
             if asked > limit:
-                return (
+                yield (
                     f"the plan asks for {says.format(f'{asked:,}')}, above the policy's"
                     f" largest_{name} of {limit:,}: {fix}, or let the site raise its limit"
                 )
-        return None
 
     def declines(self, step: ReleaseStep, account: Account) -> str | None:
         """Why this sum is declined, or None. ``account`` says what earlier runs took. A sum is
         judged by the whole release, and its budget by this sum and all that follow."""
+        return next(self.objections(step, account), None)
+
+    def objections(self, step: ReleaseStep, account: Account) -> Iterator[str]:
+        """All that is against this sum, each naming the limit that it is above."""
         plan, facts = step.plan, step.plan.facts
         if plan.method.kind not in self.methods:
-            return f"{plan.method.kind} is not among the methods that are allowed"
+            yield f"{plan.method.kind} is not among the methods that are allowed"
         if not plan.countable:
-            return "the plan is not accounted soundly"
-        if (reason := self.exceeded(demands_of(plan))) is not None:
-            return reason
+            yield "the plan is not accounted soundly"
+            return  # no ledger can say what it costs
+        yield from self.exceeded(demands_of(plan))
+        yield from self._promised(plan)
+        if not step.fits(account):
+            yield self._overspent(account)
+        if plan.federation.sites < self.least_sites:
+            yield f"{plan.federation.sites} sites are fewer than {self.least_sites}"
+        if plan.federation.colluding < self.least_colluding:
+            yield f"fewer than {self.least_colluding} colluding sites are tolerated"
+        asked = {*facts.features, *(() if facts.table is None else (facts.label,))}
+        if self.columns is not None and not asked <= set(self.columns):
+            yield "the plan asks for columns that are not allowed"
+        listed = places(self.classes or ())
+        if self.classes is not None and not set(places(facts.listed)) <= set(listed):
+            yield "the plan asks for classes that are not allowed"
+
+    def _promised(self, plan: Plan) -> Iterator[str]:
+        """What is against the guarantee that this plan has."""
         guarantee = plan.guarantee()
         allowed = {Status.GUARANTEE}
         if self.real_arithmetic:
             allowed.add(Status.REAL_ARITHMETIC)
         if guarantee.epsilon is None or guarantee.status not in allowed:
-            return f"the plan gives {guarantee.status}"
+            yield f"the plan gives {guarantee.status}"
+            return
         if plan.epsilon is None or guarantee.epsilon > plan.epsilon * (1 + 1e-9):
-            return f"epsilon {guarantee.epsilon:.4g} is above what the plan says"
+            yield f"epsilon {guarantee.epsilon:.4g} is above what the plan says"
         judged = guarantee
         if plan.relation is not self.relation:  # the site's own limits are in its own relation
             judged = replace(plan, relation=self.relation).guarantee()
         if judged.epsilon is None or judged.epsilon > self.max_epsilon:
-            return f"epsilon {judged.epsilon or math.inf:.4g} is above {self.max_epsilon:.4g} a run"
+            yield f"epsilon {judged.epsilon or math.inf:.4g} is above {self.max_epsilon:.4g} a run"
         if guarantee.delta > self.max_delta:
-            return f"delta {guarantee.delta:.3g} is above {self.max_delta:.3g}"
-        if not step.fits(account):
-            return f"the budget of {self.total_epsilon:.4g} in all would be overspent"
-        if plan.federation.sites < self.least_sites:
-            return f"{plan.federation.sites} sites are fewer than {self.least_sites}"
-        if plan.federation.colluding < self.least_colluding:
-            return f"fewer than {self.least_colluding} colluding sites are tolerated"
-        asked = {*facts.features, *(() if facts.table is None else (facts.label,))}
-        if self.columns is not None and not asked <= set(self.columns):
-            return "the plan asks for columns that are not allowed"
-        listed = places(self.classes or ())
-        if self.classes is not None and not set(places(facts.listed)) <= set(listed):
-            return "the plan asks for classes that are not allowed"
-        return None
+            yield f"delta {guarantee.delta:.3g} is above {self.max_delta:.3g}"
+
+    def _overspent(self, account: Account) -> str:
+        """Says which limit it was: the policy's, or a lower one of the ledger."""
+        limit = account.limit
+        if limit.epsilon < self.total_epsilon or limit.delta < self.max_delta:
+            return (
+                f"the ledger's limit of {limit.epsilon:.4g} in all, at delta {limit.delta:.3g},"
+                f" would be overspent; the policy's total_epsilon of {self.total_epsilon:.4g} does"
+                " not raise it, only capemix ledger set-limit does"
+            )
+        return (
+            f"the budget of {self.total_epsilon:.4g} in all would be overspent: it is the policy's"
+            " total_epsilon"
+        )

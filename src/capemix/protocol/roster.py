@@ -18,9 +18,12 @@ class Member:
     identity: str
 
     def __post_init__(self) -> None:
-        if not self.name or not re.fullmatch("[0-9a-f]{64}", self.identity):
+        named = self.name.isprintable() and self.name.strip()
+        if not named or not re.fullmatch("[0-9a-f]{64}", self.identity):
             raise InputError(
-                "roster", "has a member without a name or a 32-byte key", fix="run capemix keygen"
+                "roster",
+                "has a member without a printable name or a 32-byte key",
+                fix="run capemix keygen",
             )
 
     @property

@@ -21,8 +21,9 @@ COORDINATOR: Final = -1
 """The sender number of the coordinator; sites are 0, 1, ..."""
 
 MAX_MESSAGE: Final = 1 << 24
+SIGNATURE_BYTES: Final = 64
 _FIELDS: Final = {"version", "round", "sender", "run", "body", "signature"}
-_VERSION: Final = "capemix-protocol/2"
+_VERSION: Final = "capemix-protocol/3"
 
 
 class ProtocolError(CapemixError):
@@ -76,9 +77,24 @@ def _signed_bytes(context: Context, message: Message) -> bytes:
     )
 
 
+def sign(context: Context, identity: Ed25519PrivateKey, message: Message) -> str:
+    """The signature alone, for whoever knows what the message says."""
+    return identity.sign(_signed_bytes(context, message)).hex()
+
+
+def is_signed(context: Context, message: Message, signature: Any, key: bytes) -> bool:
+    """Whether a signature that came alone is the sender's, on exactly this message."""
+    try:
+        raw = bytes_of({"signature": signature}, "signature", SIGNATURE_BYTES)
+        Ed25519PublicKey.from_public_bytes(key).verify(raw, _signed_bytes(context, message))
+    except (InvalidSignature, ValueError, ProtocolError):
+        return False
+    return True
+
+
 def seal(context: Context, identity: Ed25519PrivateKey, message: Message) -> bytes:
     """The message's bytes, signed."""
-    signature = identity.sign(_signed_bytes(context, message)).hex()
+    signature = sign(context, identity, message)
     fields = {
         "version": _VERSION,
         "run": context.run.hex(),
@@ -141,6 +157,12 @@ def open_text(context: Context, text: str, key: bytes, *, round: str, sender: in
     except UnicodeEncodeError:
         raise ProtocolError(f"a {round} message from {sender} is not text") from None
     return open_message(context, raw, key, round=round, sender=sender)
+
+
+def must_have(body: dict[str, Any], *names: str) -> None:
+    """Whatever else a message carried would travel on to sites that do not expect it."""
+    if set(body) != set(names):
+        raise ProtocolError("it has other fields than this version's")
 
 
 def bytes_of(body: dict[str, Any], name: str, length: int) -> bytes:

@@ -22,7 +22,7 @@ import numpy as np
 import numpy.typing as npt
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 
-from capemix.errors import ForkError
+from capemix.errors import ForkError, InputError
 
 KEY_BYTES: Final = 32
 _ZEROS: Final = bytes(1 << 21)
@@ -159,6 +159,16 @@ class _Source:
             raise RuntimeError(f"the label {label} was taken before: a key must not serve twice")
         self._taken.add(label)
         return derive_key(self._key, *label)
+
+    def check_unused(self) -> None:
+        """Refuse, before anything is charged, to draw what would fail half-way."""
+        self._born.check("this source of randomness")
+        if self._taken or not any(self._key):
+            raise InputError(
+                "source",
+                "was drawn from already, and each of its keys serves once",
+                fix="make a new engine, with a source of its own, for each release",
+            )
 
     @classmethod
     def _of_key(cls, key: Key) -> Self:

@@ -24,7 +24,7 @@ import numpy as np
 import numpy.typing as npt
 
 from capemix import kernels
-from capemix.kernels.words import Words, integers_of, words_of
+from capemix.kernels import Words, integers_of, words_of
 from capemix.randomness.source import ByteStream
 
 P = ParamSpec("P")

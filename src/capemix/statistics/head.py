@@ -22,7 +22,7 @@ import numpy.typing as npt
 from scipy import linalg
 
 from capemix.errors import InputError
-from capemix.kernels.threads import in_parallel
+from capemix.kernels.machine import in_parallel
 from capemix.statistics.pixels import smooth_directions
 from capemix.statistics.projection import (
     MOST_EXACT,

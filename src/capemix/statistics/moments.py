@@ -21,7 +21,7 @@ import numpy.typing as npt
 
 from capemix import kernels
 from capemix.errors import InputError
-from capemix.kernels.threads import cores, in_parallel
+from capemix.kernels.machine import cores, in_parallel
 from capemix.queries import COUNTED
 from capemix.statistics.projection import (
     Codes,

@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from capemix.errors import InputError
-from capemix.kernels.threads import in_parallel
+from capemix.kernels.machine import in_parallel
 from capemix.statistics.pixels import upright_rows
 from capemix.statistics.remembered import key_of, remembered
 from capemix.sums.rows import Real, centred_rows, normalise_rows

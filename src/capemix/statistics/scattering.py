@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from capemix import kernels
-from capemix.kernels.threads import in_parallel
+from capemix.kernels.machine import in_parallel
 
 ORIENTATIONS: Final = 6
 STEP: Final = 4

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from capemix import kernels
-from capemix.kernels.threads import in_parallel
+from capemix.kernels.machine import in_parallel
 from capemix.randomness.source import Key
 from capemix.sums.query import Block, SumQuery, blocks
 from capemix.sums.share import SiteShare, masks_of, share_dtype

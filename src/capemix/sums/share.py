@@ -19,7 +19,7 @@ import numpy.typing as npt
 
 from capemix.errors import InputError
 from capemix.federation import MaskKind
-from capemix.kernels.threads import in_parallel
+from capemix.kernels.machine import in_parallel
 from capemix.queries import Participation, Selection
 from capemix.randomness.gaussian import add_gaussian
 from capemix.randomness.source import Source
@@ -192,7 +192,7 @@ def check_site(query: SumQuery, labels: npt.NDArray[np.int64], *, sound: bool = 
                 "the data" if query.line.groups == 1 else f"class number {place + 1}",
                 f"has fewer rows at a site than fixed-size selection needs ({needed})",
                 value=own,
-                fix="lower mixture or class_sizes, use fewer sites, or Poisson selection",
+                fix="lower 'mixture' or class_sizes, use fewer sites, or Poisson selection",
             )
 
 

@@ -48,9 +48,10 @@ class Counted:
         if not (ask and sys.stdin.isatty() and sys.stderr.isatty()):
             raise InputError(
                 "lineage",
-                "is needed, so that what is released of these rows is counted",
-                fix="name the data after `capemix ledger set-limit NAME --epsilon E`, or say"
-                " --no-ledger",
+                "is needed, with a limit: all that is released of the same rows adds up",
+                fix="type `capemix ledger set-limit NAME --epsilon E` once, with a name for the"
+                " data, and then this command with --lineage NAME; or say --no-ledger if the rows"
+                " are not private",
             )
         name = _ask_name()
         if not name:

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from capemix.cli.options.groups import PAPER, SITES
+from capemix.cli.options.groups import MORE, PAPER, SITES
 from capemix.cli.options.names import (
     FormName,
     LawName,
@@ -98,7 +98,7 @@ class PaperModes:
         typer.Option(
             help="Which datasets count as neighbours [default: as the method has it].",
             show_default=False,
-            rich_help_panel=PAPER,
+            rich_help_panel=MORE,
         ),
     ] = None
     law: Annotated[

@@ -7,8 +7,8 @@ Flower's own exit codes do not say.
 
 from __future__ import annotations
 
+import os
 import secrets
-import tempfile
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -33,6 +33,7 @@ from capemix.engines.flower.files import (
     ENDED,
     RELEASED,
     Outcome,
+    ProcessMark,
     RoundOpen,
     RoundOver,
     check_fits,
@@ -42,13 +43,14 @@ from capemix.engines.flower.files import (
 from capemix.engines.flower.processes import peak_memory
 from capemix.engines.flower.progress import Progress
 from capemix.engines.flower.rounds import Round
+from capemix.engines.flower.unfinished import Made, Unfinished
 from capemix.errors import CapemixError, InputError, printable
 from capemix.plan import Plan
 from capemix.protocol.chunks import LEAST_CHUNK, MOST_CHUNK
 from capemix.protocol.coordinator import Run
 from capemix.protocol.hello import new_challenge, site_of
+from capemix.protocol.journal import Journal
 from capemix.protocol.roster import Roster
-from capemix.protocol.site import ROUNDS
 from capemix.protocol.step import ReleaseStep
 from capemix.protocol.wire import ProtocolError
 from capemix.release import check_output
@@ -122,19 +124,26 @@ def server_app() -> ServerApp:
 def main(grid: Grid, context: Context) -> None:
     """One run: a release, or a reason; either way an outcome."""
     settings = Settings.from_config(context.run_config)
-    outcome = Outcome()
+    outcome = Outcome(process=ProcessMark.of(os.getpid()))
     outcome.write(settings.out)
     try:
         _conduct(grid, settings, outcome)
     except BaseException as error:
         known = isinstance(error, CapemixError)
         outcome.status = ENDED
-        outcome.reason = printable(str(error)) if known else f"it broke off: {type(error).__name__}"
-        outcome.write(settings.out)
+        outcome.progress = None
+        outcome.reason = printable(str(error)) if known else _broke_off(error)
         _say(f"ended, nothing released: {outcome.reason}")
+        outcome.write(settings.out)
         raise
     outcome.write(settings.out)
     _say(f"released to {settings.out}; sites in: {listed(outcome.included)}")
+
+
+def _broke_off(error: BaseException) -> str:
+    """The system's own word where it has one, as of a disk that is full."""
+    system = isinstance(error, OSError) and error.strerror
+    return f"it broke off: {system or type(error).__name__}"
 
 
 def _conduct(grid: Grid, settings: Settings, outcome: Outcome) -> None:
@@ -152,8 +161,16 @@ def _conduct(grid: Grid, settings: Settings, outcome: Outcome) -> None:
     settings.out.parent.mkdir(parents=True, exist_ok=True)
     identity = load_identity(settings.identity)
     node_of = find_sites(grid, plan, roster, settings.wait_seconds, outcome)
-    engine = FlowerEngine(grid, settings, outcome, roster, identity, node_of)
-    run(plan, engine).save(settings.out)
+    unfinished = Unfinished(settings.out, plan, roster)
+    if unfinished.goes_on:
+        _say(f"going on with the release that was begun in {unfinished.folder}")
+    engine = FlowerEngine(grid, settings, outcome, roster, identity, node_of, unfinished)
+    try:
+        run(plan, engine).save(settings.out)
+    except ProtocolError:
+        unfinished.remove()  # it ended, and can only be proposed again
+        raise
+    unfinished.remove()
     outcome.status = RELEASED
     outcome.peak_memory["coordinator"] = peak_memory()
 
@@ -162,7 +179,7 @@ class FlowerEngine:
     """Noisy sums from the sites, a run of the protocol for each. Every site charges its own ledger.
 
     A site that is lost in one sum is not asked again: who was late once would be waited for in
-    every sum that follows.
+    every sum that follows. What outlasts a crash is in ``unfinished``.
     """
 
     def __init__(
@@ -173,11 +190,12 @@ class FlowerEngine:
         roster: Roster,
         identity: Ed25519PrivateKey,
         node_of: Mapping[int, int],
+        unfinished: Unfinished,
     ) -> None:
         self._grid, self._settings, self._outcome = grid, settings, outcome
         self._roster, self._identity = roster, identity
         self._node_of = dict(node_of)
-        self._release = secrets.token_bytes(16)
+        self._unfinished = unfinished
         self._seeded = False
 
     def check(self, plan: Plan) -> None:
@@ -190,34 +208,58 @@ class FlowerEngine:
         raise InputError("classes", "must be declared in a federation", fix="list them")
 
     def sum(self, plan: Plan, query: SumQuery) -> npt.NDArray[np.floating[Any]]:
+        number = plan.names.index(query.name)
+        before = self._unfinished.made(number)
+        if before is not None:
+            sums, made = before
+        else:
+            sums, made = self._make(plan, query, number)
+            self._unfinished.keep(number, sums, made)
+        self._outcome.included = list(made.included)
+        for said, of in ((self._outcome.lost, made.lost), (self._outcome.blamed, made.blamed)):
+            for site, why in of.items():
+                said.setdefault(site, why)
+        self._seeded |= made.seeded
+        return sums
+
+    def _make(
+        self, plan: Plan, query: SumQuery, number: int
+    ) -> tuple[npt.NDArray[np.floating[Any]], Made]:
+        """A run of the protocol: a new one, or the one that a coordinator before this one began."""
         settings, outcome = self._settings, self._outcome
-        done: list[RoundOver] = []
-        with tempfile.TemporaryDirectory(
-            prefix=f".{settings.out.name}.spool.", dir=settings.out.parent
-        ) as spool:
+        folder = self._unfinished.sum_folder(number)
+        journal = Journal(folder / "journal")
+        try:
             run = Run(
-                ReleaseStep(self._release, plan, query.name, query.summed),
+                ReleaseStep(self._unfinished.release, plan, query.name, query.summed),
                 self._roster,
                 self._identity,
-                secrets.token_bytes(16),
-                Path(spool),
+                journal.run or secrets.token_bytes(16),
+                folder,
                 chunk_bytes=settings.chunk_bytes,
+                journal=journal,
             )
             name = query.name if len(plan.names) > 1 else None
+            done: list[RoundOver] = []
             try:
                 while run.round is not None:
                     _one_round(self._grid, run, self._node_of, settings, outcome, done, name)
                     outcome.write(settings.out)
             finally:
-                for site, why in sorted(run.lost.items()):
-                    outcome.lost.setdefault(str(site), why)
+                lost, blamed = (
+                    {str(site): why for site, why in sorted(of.items())}
+                    for of in (run.lost, run.blamed)
+                )
+                outcome.lost = {**lost, **outcome.lost}
+                outcome.blamed = {**blamed, **outcome.blamed}
+                outcome.disputes = sorted({*outcome.disputes, *run.disputes})
+                for site in run.lost:
                     self._node_of.pop(site, None)
             outcome.peak_memory["coordinator in rounds"] = peak_memory()
             _say("taking the masks off")
-            sums = run.release_sums()
-        outcome.included = list(run.included)
-        self._seeded |= run.seeded
-        return sums
+            return run.release_sums(), Made(run.included, run.seeded, lost, blamed)
+        finally:
+            journal.close()
 
 
 def find_sites(
@@ -283,15 +325,15 @@ def _one_round(
 
     open_round = Round(grid, run, node_of, settings.round_seconds)
     open_round.conduct(Progress(run, before, show, name))
-    round_, answered = ROUNDS[len(before)], len(run.answered)
+    round_, answered, rounds = str(run.round), len(run.answered), run.rounds
     try:
         run.close()
     finally:
         done = RoundOver(
             sum=name,
             round=round_,
-            number=len(before) + 1,
-            of=len(ROUNDS),
+            number=rounds.index(round_) + 1,
+            of=len(rounds),
             answered=answered,
             bytes_out=open_round.bytes_out,
             bytes_in=open_round.bytes_in,

@@ -1,5 +1,4 @@
-"""What a trial on one machine needs to look like the real thing: a CA, a server's certificate, and
-a key for each node."""
+"""A CA, a server's certificate from it, and a key for each node."""
 
 from __future__ import annotations
 
@@ -38,8 +37,9 @@ def _name(text: str) -> x509.Name:
     return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, text)])
 
 
-def loopback_certificate(folder: Path) -> ServerFiles:
-    """A CA for a day, and a certificate for 127.0.0.1 from it. The CA's key is never written."""
+def server_certificate(folder: Path, host: str = "localhost", days: int = 1) -> ServerFiles:
+    """A CA, and a certificate from it for this host and for 127.0.0.1. The CA's key is never
+    written, so nobody can make another certificate that passes."""
     now = datetime.datetime.now(datetime.UTC)
     ca_key, key = (ec.generate_private_key(ec.SECP256R1()) for _ in range(2))
 
@@ -47,11 +47,11 @@ def loopback_certificate(folder: Path) -> ServerFiles:
         return (
             x509.CertificateBuilder()
             .subject_name(_name(subject))
-            .issuer_name(_name("capemix trial CA"))
+            .issuer_name(_name("capemix CA"))
             .public_key(public)
             .serial_number(x509.random_serial_number())
             .not_valid_before(now - datetime.timedelta(minutes=5))
-            .not_valid_after(now + datetime.timedelta(days=1))
+            .not_valid_after(now + datetime.timedelta(days=days))
         )
 
     def usage(*, authority: bool) -> x509.KeyUsage:
@@ -69,17 +69,17 @@ def loopback_certificate(folder: Path) -> ServerFiles:
 
     identifier = x509.SubjectKeyIdentifier.from_public_key(ca_key.public_key())
     ca = (
-        builder("capemix trial CA", ca_key.public_key())
+        builder("capemix CA", ca_key.public_key())
         .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
         .add_extension(usage(authority=True), critical=True)
         .add_extension(identifier, critical=False)
         .sign(ca_key, hashes.SHA256())
     )
     names = x509.SubjectAlternativeName(
-        [x509.IPAddress(ipaddress.ip_address("127.0.0.1")), x509.DNSName("localhost")]
+        [x509.IPAddress(ipaddress.ip_address("127.0.0.1")), x509.DNSName(host)]
     )
     server = (
-        builder("localhost", key.public_key())
+        builder(host, key.public_key())
         .add_extension(names, critical=False)
         .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
         .add_extension(usage(authority=False), critical=True)

@@ -40,13 +40,15 @@ class Exchange(Generic[Name]):
     def __len__(self) -> int:
         return len(self._under_way)
 
-    def ask(self, name: Name, node: int, raw: bytes) -> None:
+    def ask(self, name: Name, node: int, raw: bytes, until: float | None = None) -> None:
+        """``until`` is a moment of the monotonic clock, if it is not to be waited for longer."""
+        end = time.monotonic() + self._seconds if until is None else until
         message = Message(
             pack(raw), dst_node_id=node, message_type=MESSAGE_TYPE, ttl=self._seconds + _GRACE
         )
         for sent in self._grid.push_messages([message]):
             if sent:
-                self._under_way[sent] = name, time.monotonic() + self._seconds
+                self._under_way[sent] = name, end
 
     def drop(self, names: Iterable[Name]) -> None:
         """Wait for these no longer."""

@@ -19,6 +19,8 @@ RUNNING: Final = "running"
 RELEASED: Final = "released"
 ENDED: Final = "ended"
 """Without a release."""
+DIED: Final = "died"
+"""What a reader says of one that says it is running, and whose process is gone."""
 
 
 def plan_text(plan: Plan) -> str:
@@ -108,6 +110,42 @@ class RoundOpen(_Round):
         return line if left is None else f"{line}, about {left:.0f} s left"
 
 
+@dataclass(frozen=True)
+class ProcessMark:
+    """A process of this host, told apart from a later one with its number."""
+
+    pid: int
+    started: str
+
+    @classmethod
+    def of(cls, pid: int) -> ProcessMark:
+        return cls(pid, _started(pid) or "")
+
+    @property
+    def lives(self) -> bool:
+        """Where the system does not tell since when a process runs, its number has to do."""
+        if self.started:
+            return _started(self.pid) == self.started
+        try:
+            os.kill(self.pid, 0)
+        except ProcessLookupError:
+            return False
+        except PermissionError:
+            return True
+        return True
+
+
+def _started(pid: int) -> str | None:
+    """When a process began: which boot, and how many clock ticks after it. None if it is gone."""
+    try:
+        boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+        after_name = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return None
+    ended = after_name[0] in "ZX"
+    return None if ended else f"{boot} {after_name[19]}"
+
+
 @dataclass
 class Outcome:
     """What comes of a run, for the coordinator's people: it lies beside the release, not in it."""
@@ -116,12 +154,18 @@ class Outcome:
     reason: str | None = None
     included: list[int] = field(default_factory=list)
     lost: dict[str, str] = field(default_factory=dict)
+    blamed: dict[str, str] = field(default_factory=dict)
+    """Sites that revealed wrong shares, which were left out: their uploads are in."""
+    disputes: list[tuple[int, int]] = field(default_factory=list)
+    """A site, and one about whose shares it complained: one of the two lied."""
     nodes_left_out: dict[str, str] = field(default_factory=dict)
     rounds: list[RoundOver] = field(default_factory=list)
     progress: RoundOpen | None = None
     """Of the open round, while there is one."""
     peak_memory: dict[str, int] = field(default_factory=dict)
     """Bytes, by process, where the system tells."""
+    process: ProcessMark | None = None
+    """Which one runs it."""
 
     @staticmethod
     def path(out: Path) -> Path:
@@ -132,11 +176,19 @@ class Outcome:
 
     @classmethod
     def read(cls, out: Path) -> Outcome | None:
-        """What the file says; None if there is none, or if it is not one of ours."""
+        """What the file says, and that it died if its process is gone; None if there is no file, or
+        if it is not one of ours."""
         try:
-            return documents.read(cls, cls.path(out), name="outcome")
+            found = documents.read(cls, cls.path(out), name="outcome")
         except InputError:
             return None
+        if found.status == RUNNING and found.process is not None and not found.process.lives:
+            # It may have ended well between the two looks.
+            found = documents.read(cls, cls.path(out), name="outcome")
+            if found.status == RUNNING:
+                found.status, found.progress = DIED, None
+                found.reason = "its process is gone; nothing was released"
+        return found
 
 
 def listed(sites: Iterable[int]) -> str:

@@ -5,10 +5,8 @@ and everything is stopped."""
 from __future__ import annotations
 
 import json
-import os
 import secrets
 import shutil
-import socket
 import sys
 import tempfile
 import time
@@ -30,8 +28,15 @@ from capemix.engines.flower.app_folder import (
     run_config,
     write_app,
 )
-from capemix.engines.flower.credentials import ServerFiles, loopback_certificate, node_key
-from capemix.engines.flower.files import ENDED, RUNNING, Outcome, plan_text
+from capemix.engines.flower.credentials import ServerFiles, node_key, server_certificate
+from capemix.engines.flower.enclosure import (
+    HOST,
+    Enclosure,
+    EnclosureError,
+    Network,
+    SharedLoopback,
+)
+from capemix.engines.flower.files import DIED, ENDED, RUNNING, Outcome, plan_text
 from capemix.engines.flower.processes import (
     Child,
     ChildError,
@@ -39,6 +44,13 @@ from capemix.engines.flower.processes import (
     peak_memory,
     terminate_as_interrupt,
     wait_until,
+)
+from capemix.engines.flower.programs import (
+    LINK,
+    environment,
+    link_command,
+    tool,
+    write_flower_config,
 )
 from capemix.engines.flower.relay import AGENT_SOCKET, AGENT_SOCKETS
 from capemix.errors import InputError
@@ -48,10 +60,6 @@ from capemix.protocol.policy import MOST_SIZE, Policy
 from capemix.protocol.roster import Member, Roster
 from capemix.protocol.wire import ProtocolError
 from capemix.release import check_output
-
-HOST: Final = "127.0.0.1"
-LINK: Final = "trial"
-"""What Flower's own configuration calls this SuperLink."""
 
 _START_SECONDS: Final = 90.0
 _COMMAND_SECONDS: Final = 60.0
@@ -79,12 +87,14 @@ def run_on_loopback(
     chunk_bytes: int = CHUNK_BYTES,
     logs: Path | None = None,
     watch: Watch | None = None,
+    single_user: bool = False,
 ) -> Outcome:
     """Carry out a calibrated plan; the release is in ``out`` afterwards.
 
     `ProtocolError` if the run ended without a release, `ChildError` if a process failed. All that
     is needed lies in a private folder that is gone in the end; ``logs`` keeps what the processes
-    said.
+    said. ``single_user`` says that nobody else has an account on this machine: needed where the
+    system cannot close loopback to others.
     """
     check_output(out)
     simulated = engine == "simulation"
@@ -106,7 +116,8 @@ def run_on_loopback(
             )
         kept = work / "logs" if logs is None else logs
         kept.mkdir(parents=True, exist_ok=True)
-        trial = _Trial(plan, work, round_seconds, chunk_bytes, test_seed, simulated)
+        network = _network(stack, single_user=single_user)
+        trial = _Trial(plan, work, round_seconds, chunk_bytes, test_seed, simulated, network)
         trial.prepare(sites)
         processes = stack.enter_context(Processes(kept, _environment(work)))
         try:
@@ -128,6 +139,7 @@ class _Trial:
     chunk_bytes: int
     test_seed: int | None
     simulated: bool
+    network: Network
 
     @property
     def release(self) -> Path:
@@ -147,6 +159,9 @@ class _Trial:
         """A relay only waits for its agent, so there is one for each site, whatever the cores."""
         sites = self.plan.federation.sites
         return f"num-supernodes={sites} client-resources-num-cpus=1 init-args-num-cpus={sites}"
+
+    def _inside(self, command: Sequence[str | Path]) -> list[str | Path]:
+        return self.network.joining(command)
 
     def _socket(self, site: int) -> Path:
         return self.work / f"agent-{site}.socket"
@@ -187,12 +202,16 @@ class _Trial:
     # -- processes -------------------------------------------------------------------------------
 
     def run(self, processes: Processes, watch: Watch | None) -> Outcome:
-        port = _free_port()
-        server = loopback_certificate(self.work)
-        self._flower_config(port, server)
+        port = self.network.free_port()
+        server = server_certificate(self.work)
+        write_flower_config(self.work / "flwr", port, server)
         link = self._start_link(processes, port, server)
         agents = [self._start_agent(processes, site) for site in self._numbers]
-        wait_until(lambda: not link.alive or _listens(port), _START_SECONDS, "no SuperLink came up")
+        wait_until(
+            lambda: not link.alive or self.network.listens(port),
+            _START_SECONDS,
+            "no SuperLink came up",
+        )
         processes.check([link])
         numbers = () if self.simulated else self._numbers
         nodes = {s: self._start_node(processes, s, port, server) for s in numbers}
@@ -204,10 +223,10 @@ class _Trial:
                 f"the agent of site {site} does not listen",
             )
         processes.check(agents)
-        submit = [_tool("flwr"), "run", self.work / "app", LINK, "--format", "json"]
+        submit = [tool("flwr"), "run", self.work / "app", LINK, "--format", "json"]
         if self.simulated:
             submit += ["--federation-config", self._simulation]
-        started = json.loads(processes.run("flwr-run", submit, _COMMAND_SECONDS))
+        started = json.loads(processes.run("flwr-run", self._inside(submit), _COMMAND_SECONDS))
         if not started.get("success"):
             raise ChildError("Flower did not start the run")
         outcome = self._follow(processes, link, nodes, str(started["run-id"]), watch)
@@ -215,21 +234,10 @@ class _Trial:
         outcome.peak_memory["agent"] = max(peak_memory(agent.pid) for agent in agents)
         return outcome
 
-    def _flower_config(self, port: int, server: ServerFiles) -> None:
-        home = self.work / "flwr"
-        home.mkdir()
-        (home / "config.toml").write_text(
-            f'[superlink]\ndefault = "{LINK}"\n\n[superlink.{LINK}]\naddress = "{HOST}:{port}"\n'
-            f"root-certificates = {json.dumps(str(server.authority))}\n"
-        )
-
     def _start_link(self, processes: Processes, port: int, server: ServerFiles) -> Child:
-        command = [_tool("flower-superlink"), "--host", HOST, "--port", str(port)]
-        command += ["--ssl-ca-certfile", server.authority, "--ssl-certfile", server.certificate]
-        command += ["--ssl-keyfile", server.key]
+        command = link_command(port, server)
         command += ["--simulation" if self.simulated else "--enable-supernode-auth"]
-        command += ["--disable-runtime-dependency-installation"]
-        return processes.start("superlink", command)
+        return processes.start("superlink", self._inside(command))
 
     def _start_agent(self, processes: Processes, site: int) -> Child:
         images = self._data(site, True).exists()
@@ -250,15 +258,15 @@ class _Trial:
         private, public = node_key(self.work, f"node-{site}")
         processes.run(
             f"register-{site}",
-            [_tool("flwr"), "supernode", "register", public, LINK],
+            self._inside([tool("flwr"), "supernode", "register", public, LINK]),
             _COMMAND_SECONDS,
         )
-        command = [_tool("flower-supernode"), "--superlink", f"{HOST}:{port}"]
+        command = [tool("flower-supernode"), "--superlink", f"{HOST}:{port}"]
         command += ["--root-certificates", server.authority]
         command += ["--auth-supernode-private-key", private]
-        command += ["--host", HOST, "--port", str(_free_port())]
+        command += ["--host", HOST, "--port", str(self.network.free_port())]
         command += ["--node-config", f"{AGENT_SOCKET}={json.dumps(str(self._socket(site)))}"]
-        return processes.start(f"supernode-{site}", command)
+        return processes.start(f"supernode-{site}", self._inside(command))
 
     def _follow(
         self,
@@ -294,9 +302,9 @@ class _Trial:
                     break
                 next_look = time.monotonic() + _LIST_EVERY
             time.sleep(_POLL)
-        if found is None or found.status == RUNNING:
-            command = [_tool("flwr"), "log", run_id, LINK, "--show"]
-            said = processes.run("flwr-log", command, _COMMAND_SECONDS).splitlines()
+        if found is None or found.status in (RUNNING, DIED):
+            command = [tool("flwr"), "log", run_id, LINK, "--show"]
+            said = processes.run("flwr-log", self._inside(command), _COMMAND_SECONDS).splitlines()
             raise ChildError("the run broke off (--logs keeps it all):\n" + "\n".join(said[-15:]))
         if found.status == ENDED:
             lost = "".join(f"\n  site {site}: {why}" for site, why in found.lost.items())
@@ -304,12 +312,28 @@ class _Trial:
         return found
 
     def _status(self, processes: Processes, run_id: str) -> str:
-        command = [_tool("flwr"), "list", LINK, "--run-id", run_id, "--format", "json"]
-        found = json.loads(processes.run("flwr-list", command, _COMMAND_SECONDS))
+        command = [tool("flwr"), "list", LINK, "--run-id", run_id, "--format", "json"]
+        found = json.loads(processes.run("flwr-list", self._inside(command), _COMMAND_SECONDS))
         return str(found["runs"][0]["status"])
 
 
 # -- small things ----------------------------------------------------------------------------------
+
+
+def _network(stack: ExitStack, *, single_user: bool) -> Network:
+    """Closed to other accounts, or the machine's own where there are none."""
+    try:
+        return stack.enter_context(Enclosure())
+    except EnclosureError as error:
+        if single_user:
+            return SharedLoopback()
+        raise InputError(
+            "single_user",
+            "must be said here: Flower's programs obey whoever reaches loopback, and this system"
+            " does not close it to other accounts",
+            value=error,
+            fix="say so if nobody else has an account on this machine, or run it on another",
+        ) from None
 
 
 def _permissive(plan: Plan) -> Policy:
@@ -363,20 +387,7 @@ def _hand_over(made: Path, out: Path) -> None:
 
 
 def _environment(work: Path) -> dict[str, str]:
-    programs = str(Path(sys.executable).parent)
-    own = {
-        "FLWR_HOME": str(work / "flwr"),
-        "FLWR_TELEMETRY_ENABLED": "0",
-        "FLWR_DISABLE_UPDATE_CHECK": "1",
-        "FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION": "1",
-        "NO_PROXY": f"{HOST},localhost",
-        "no_proxy": f"{HOST},localhost",
-        "PYTHONUNBUFFERED": "1",
-        "TMPDIR": str(work),
-        **_ray(work),
-        "PATH": programs + os.pathsep + os.environ.get("PATH", os.defpath),
-    }
-    return {**os.environ, **own}
+    return {**environment(work / "flwr"), "TMPDIR": str(work), **_ray(work)}
 
 
 def _ray(work: Path) -> dict[str, str]:
@@ -390,24 +401,3 @@ def _ray(work: Path) -> dict[str, str]:
         "RAY_TMPDIR": str(work),
         "RAY_USAGE_STATS_ENABLED": "0",
     }
-
-
-def _tool(name: str) -> str | Path:
-    found = shutil.which(name, path=str(Path(sys.executable).parent)) or shutil.which(name)
-    if found is None:
-        raise InputError(name, "is not installed", fix="pip install 'capemix[flower]'")
-    return found
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind((HOST, 0))
-        return int(probe.getsockname()[1])
-
-
-def _listens(port: int) -> bool:
-    try:
-        with socket.create_connection((HOST, port), timeout=1.0):
-            return True
-    except OSError:
-        return False

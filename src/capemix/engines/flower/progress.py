@@ -8,10 +8,8 @@ from typing import Final
 
 from capemix.engines.flower.files import RoundOpen, RoundOver
 from capemix.protocol.coordinator import Run
-from capemix.protocol.site import ROUNDS
 
 _EVERY: Final = 1.0
-_UPLOAD: Final = ROUNDS.index("upload")
 
 
 class Progress:
@@ -31,7 +29,8 @@ class Progress:
         name: str | None = None,
     ) -> None:
         self._run = run
-        self._number = len(done)
+        self._number = run.rounds.index(str(run.round))
+        self._upload = run.rounds.index("upload")
         small = [each.seconds for each in done if each.round != "upload"]
         self._mean = sum(small) / len(small) if small else None
         self._show = show
@@ -41,7 +40,7 @@ class Progress:
 
     def __call__(self) -> None:
         now = time.monotonic()
-        uploading = self._number == _UPLOAD
+        uploading = self._number == self._upload
         if uploading and self._pace_from is None and any(self._run.wanted()):
             self._pace_from = now
         if now < self._next:
@@ -51,9 +50,9 @@ class Progress:
         self._show(
             RoundOpen(
                 sum=self._name,
-                round=ROUNDS[self._number],
+                round=self._run.rounds[self._number],
                 number=self._number + 1,
-                of=len(ROUNDS),
+                of=len(self._run.rounds),
                 sites_in=len(self._run.answered),
                 sites_waited_for=len(self._run.waiting_for),
                 sites_lost=len(self._run.lost),
@@ -64,10 +63,10 @@ class Progress:
         )
 
     def _seconds_left(self, now: float, came: int, expected: int) -> float | None:
-        if self._mean is None or self._number < _UPLOAD:
+        if self._mean is None or self._number < self._upload:
             return None
-        after = self._mean * (len(ROUNDS) - 1 - self._number)
-        if self._number > _UPLOAD:
+        after = self._mean * (len(self._run.rounds) - 1 - self._number)
+        if self._number > self._upload:
             left = after + max(0.0, self._mean - (now - self._started))
             return round(left, 1) or None  # a last round that takes longer than the others did
         if self._pace_from is None or not came:

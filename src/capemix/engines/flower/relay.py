@@ -22,15 +22,18 @@ AGENT_SOCKETS: Final = "agent-sockets"
 """For simulated nodes, which have a number and no configuration: the run config's pattern of the
 sockets, with ``{}`` for the number."""
 
+ROUND_SECONDS: Final = "round-seconds"
+"""The run config's key that says how long the coordinator waits for an answer, and so the relay."""
+
 _SECONDS: Final = 600.0
 _BUFFER: Final = 1 << 20
 
 
-def ask_agent(path: str, raw: bytes) -> bytes:
-    """One question, one answer; `Refused` if the agent says no or cannot be reached."""
+def ask_agent(path: str, raw: bytes, seconds: float = _SECONDS) -> bytes:
+    """One question, one answer; `Refused` if the agent says no, or is not heard in time."""
     try:
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as stream:
-            stream.settimeout(_SECONDS)
+            stream.settimeout(seconds)
             stream.connect(path)
             stream.sendall(len(raw).to_bytes(8, "big") + raw)
             status = _read(stream, 1)
@@ -63,10 +66,16 @@ def agent_path(context: Context) -> str:
     raise Refused(f"the SuperNode's --node-config has no {AGENT_SOCKET}")
 
 
+def patience(context: Context) -> float:
+    """How long an answer is worth waiting for, in seconds."""
+    said = context.run_config.get(ROUND_SECONDS)
+    return float(said) if isinstance(said, int | float) and 0 < said < 1e6 else _SECONDS
+
+
 def relay(message: Message, context: Context) -> Message:
     """Pass a request to the agent; pass on what it says."""
     try:
-        content = pack(ask_agent(agent_path(context), unpack(message.content)))
+        content = pack(ask_agent(agent_path(context), unpack(message.content), patience(context)))
     except Refused as refused:
         content = pack_refusal(str(refused))
     return Message(content, reply_to=message)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, ClassVar, Final, Literal
 
 from capemix.errors import InputError
 from capemix.facts import CLASS_SIZES, MOST
-from capemix.kernels.threads import products_on_one_thread
+from capemix.kernels.machine import products_on_one_thread
 from capemix.methods import method
 from capemix.methods.base import Choice, Method, SyntheticRows
 from capemix.methods.class_gaussian.draw import drawn_rows

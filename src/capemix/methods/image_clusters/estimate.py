@@ -10,7 +10,7 @@ import numpy.typing as npt
 from scipy import linalg
 
 from capemix.collector import Collector
-from capemix.kernels.threads import in_parallel
+from capemix.kernels.machine import in_parallel
 from capemix.methods.base import SyntheticRows
 from capemix.methods.gaussians import (
     CLIPPED_AT,

@@ -22,13 +22,13 @@ import numpy as np
 import numpy.typing as npt
 
 from capemix.accounting import mint
-from capemix.accounting.theorem1 import Theorem1
 from capemix.errors import InputError, member
 from capemix.facts import CLIP_NORM, MOST, Facts
 from capemix.methods import method
 from capemix.methods.base import Method, SyntheticRows
+from capemix.methods.mixing import paper
 from capemix.methods.mixing.redraw import check_redraw, redrawn_rows
-from capemix.methods.mixing.tuning import tuned
+from capemix.methods.mixing.tuning import check_tune, tuned
 from capemix.methods.told import listed, more_than_noise
 from capemix.queries import Participation, QueryShape, Relation, Selection
 from capemix.sums.rows import (
@@ -150,18 +150,8 @@ class Mixing(Method):
                 "has no meaning for the sound accountant",
                 fix="leave it out, or use the paper's accountant",
             )
-        if self.tune and self.redraw is None:
-            raise InputError(
-                "tune",
-                "chooses mixtures to draw rows anew from",
-                value="auto",
-                fix="say how many rows with redraw, or leave it out",
-            )
-        for name in ("samples", "mixture") if self.tune else ():
-            if getattr(self, name) != getattr(type(self), name):
-                raise InputError(
-                    name, "is chosen by tune", value=getattr(self, name), fix="leave one out"
-                )
+        if self.tune:
+            check_tune(self)
 
     @classmethod
     def usual(cls, **config: Any) -> Mixing:
@@ -279,38 +269,10 @@ class Mixing(Method):
             )
         if self.redraw is not None:
             check_redraw(self, plan)
-        if self.tune and plan.epsilon == math.inf:
-            raise InputError(
-                "tune",
-                "chooses mixtures by the noise they will have, and there is none",
-                value="epsilon inf",
-                fix="give a budget, or leave it out",
-            )
-        self._check_selection(plan)
-
-    def _check_selection(self, plan: Plan) -> None:
-        if self.selection is not Selection.FIXED:
-            return
-        if plan.federation.masked and not plan.federation.averaged:
-            raise InputError(
-                "selection",
-                "cannot be fixed-size in the joint form: it would need a dealer",
-                value=self.selection,
-                fix="use poisson, or the form algorithm1",
-            )
-        if plan.relation is Relation.ADD_REMOVE:
-            raise InputError(
-                "relation",
-                "must be replace-one with fixed-size selection",
-                value=plan.relation,
-                fix="use replace-one, or Poisson selection",
-            )
-        if plan.facts.class_sizes is None:
-            raise InputError(
-                "class_sizes",
-                "must be declared for fixed-size selection: it needs public lower bounds",
-                fix="give them, or use Poisson selection",
-            )
+        if self.tune:
+            check_tune(self, plan)
+        if self.selection is Selection.FIXED:
+            paper.check_fixed(self, plan)
 
     def statistic(self, plan: Plan) -> RowStatistic:
         facts = plan.known
@@ -422,29 +384,8 @@ class Mixing(Method):
         lattice = (LATTICE_STEP,) if plan.law != "gaussian" else ()
         return (clip, *lattice)
 
-    def theorem(self, plan: Plan) -> Theorem1:
-        """Theorem 1 as a reader would compute it: p = lK/N, as if classes were balanced; for one
-        pool of all records, where it has T draws in all of them, p = l/N."""
-        return Theorem1(
-            samples=sum(self.draws(plan)),
-            rate=self.mixture * self.pools(plan) / sum(self.class_sizes(plan)),
-            mixture=self.mixture,
-            clip=self.clip_norm(plan.known),
-            printed=self.printed_theorem,
-        )
-
     def claim(self, plan: Plan) -> mint.PublishedClaim | None:
-        """Of the plan's noise; of a multiplier of 1 until it is calibrated."""
-        if not self.claimed:
-            return None
-        known = plan if plan.multiplier is not None else replace(plan, multiplier=1.0)
-        noise = known.query(MIXTURES).deviation
-        return mint.PublishedClaim(
-            theorem=self.theorem(plan),
-            noise=noise,
-            theorem_noise=noise / plan.federation.theorem_factor,
-            multiplier=noise * self.mixture / self.clip_norm(plan.known),
-        )
+        return paper.claim(self, plan) if self.claimed else None
 
 
 def spread(total: int, parts: int) -> tuple[int, ...]:

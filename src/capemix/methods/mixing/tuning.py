@@ -10,6 +10,7 @@ any class through, whatever that class is. No row is read.
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
@@ -25,6 +26,28 @@ DRAWS: Final = (25, 50, 100, 200, 400, 800, 1600)
 
 MIXTURES: Final = tuple(2**power for power in range(2, 12))
 """Rows in a mixture that are tried, as far as the smallest class has twice as many."""
+
+
+def check_tune(mixing: Mixing, plan: Plan | None = None) -> None:
+    """Refuse a config, or with it a plan, that leaves nothing to choose or to choose by."""
+    if mixing.redraw is None:
+        raise InputError(
+            "tune",
+            "chooses mixtures to draw rows anew from",
+            fix="say how many rows with 'redraw', or leave it out",
+        )
+    for name in ("samples", "mixture"):
+        if getattr(mixing, name) != getattr(type(mixing), name):
+            raise InputError(
+                name, "is chosen by 'tune'", value=getattr(mixing, name), fix="leave one out"
+            )
+    if plan is not None and plan.epsilon == math.inf:
+        raise InputError(
+            "tune",
+            "chooses mixtures by the noise they will have, and there is none",
+            value="epsilon inf",
+            fix="give a budget, or leave it out",
+        )
 
 
 def tuned(mixing: Mixing, plan: Plan) -> tuple[int, int]:
@@ -44,7 +67,7 @@ def tuned(mixing: Mixing, plan: Plan) -> tuple[int, int]:
             "tune",
             "has nothing to choose from: the smallest class is too small",
             value=smallest,
-            fix=f"give mixture and samples, or classes of {2 * MIXTURES[0]} rows or more",
+            fix=f"give 'mixture' and 'samples', or classes of {2 * MIXTURES[0]} rows or more",
         )
     _, draws, rows = min(tried)
     return draws, rows

@@ -1,18 +1,63 @@
-"""Work on several threads: the kernels and numpy let go of the interpreter's lock."""
+"""What this machine has: memory, which what is asked for must fit, and cores, over which work is
+spread. The kernels and numpy let go of the interpreter's lock."""
 
 from __future__ import annotations
 
+import math
 import os
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from functools import cache
+from pathlib import Path
 from typing import Final, TypeVar
 
 from threadpoolctl import ThreadpoolController
 
+from capemix.errors import InputError
+
 T = TypeVar("T")
+
+_LIMITS = (
+    Path("/sys/fs/cgroup/memory.max"),
+    Path("/sys/fs/cgroup/memory/memory.limit_in_bytes"),
+)
+"""Of a container, by the second and by the first version of control groups."""
+
+
+def memory() -> float:
+    """The machine's, or what a container may use of it, in bytes; infinite where it is not said."""
+    try:
+        whole = float(os.sysconf("SC_PHYS_PAGES")) * os.sysconf("SC_PAGE_SIZE")
+    except (AttributeError, ValueError, OSError):
+        whole = math.inf
+    for limit in _LIMITS:
+        with suppress(OSError, ValueError):  # no container, or "max"
+            whole = min(whole, float(limit.read_text()))
+    return whole
+
+
+def require_memory(option: str, rows: int, width: int, bytes_a_number: int) -> None:
+    """For ``rows`` that are drawn and written, ``width`` numbers each."""
+    if float(bytes_a_number) * rows * width > memory():
+        raise InputError(
+            option,
+            f"asks for more rows (of {width} columns) than the memory holds",
+            value=rows,
+            fix="lower it",
+        )
+
+
+def require_unpacked(field: str, needed: int) -> None:
+    """For what a file unpacks to, in bytes: a few kilobytes can be more than any machine holds."""
+    if needed > memory():
+        raise InputError(
+            field,
+            "would fill more memory than this machine has",
+            value=f"{needed / 1e9:.3g} GB",
+            fix="give fewer rows, or a larger machine",
+        )
 
 
 _LITTLE: Final = 1 << 23

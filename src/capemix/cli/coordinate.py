@@ -1,0 +1,112 @@
+"""What a coordinator types while a federation stands: the SuperLink, who is let in, a run."""
+
+from __future__ import annotations
+
+import json as json_
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from capemix.cli import options as opt
+from capemix.cli.federate import Narrator, check_flower
+from capemix.errors import InputError, printable
+
+Folder = Annotated[
+    Path, typer.Argument(metavar="DIR", help="The federation's folder, of `federate init`.")
+]
+
+
+def serve(
+    folder: Folder,
+    host: Annotated[str, typer.Option(help="The name by which the sites reach this host.")],
+    door: Annotated[
+        Path, typer.Option(help="Unix socket for the reverse proxy that lets the sites in.")
+    ],
+    group: Annotated[
+        str | None,
+        typer.Option(
+            help="Group that may open the door, the proxy's [default: this user alone].",
+            show_default=False,
+        ),
+    ] = None,
+) -> None:
+    """Run the SuperLink, closed to other accounts of this machine, until stopped; the first time,
+    make its certificate."""
+    check_flower()
+    from capemix.engines.flower.standing import LinkFolder
+
+    LinkFolder.of(folder).serve(host, door.absolute(), group)
+
+
+def register(
+    folder: Folder,
+    node: Annotated[list[Path], typer.Argument(help="A site's node.pub; several, one by one.")],
+) -> None:
+    """Let sites' SuperNodes in, by the public halves of their keys."""
+    check_flower()
+    from capemix.engines.flower.standing import LinkFolder
+
+    for public in node:
+        LinkFolder.of(folder).register(public)
+        print(f"{public} is registered")
+
+
+def run(
+    folder: Folder,
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            help="Folder for the release [default: DIR/release, and then DIR/release-2, ...].",
+            show_default=False,
+        ),
+    ] = None,
+    json: opt.Json = False,
+) -> None:
+    """Propose the plan to the sites, and wait for the release or the reason why there is none."""
+    check_flower()
+    import time
+
+    from capemix.engines.flower.files import RUNNING, Outcome
+    from capemix.engines.flower.standing import LinkFolder
+
+    link = LinkFolder.of(folder)
+    target = link.next_release() if out is None else out.absolute()
+    link.start_run(target)
+    tell = None if json else Narrator()
+    while (found := Outcome.read(target)) is not None and found.status == RUNNING:
+        if tell is not None:
+            tell(found, {})
+        time.sleep(1.0)
+    outcome(target, json=json)
+
+
+def outcome(
+    release: Annotated[Path, typer.Argument(metavar="RELEASE", help="The run's OUT folder.")],
+    json: opt.Json = False,
+) -> None:
+    """How far a run is, or how it ended; exits with 0 where it released or still runs."""
+    from capemix import documents
+    from capemix.engines.flower.files import RELEASED, RUNNING, Outcome, listed
+
+    found = Outcome.read(release)
+    if found is None:
+        raise InputError(
+            "RELEASE",
+            "has no outcome",
+            value=Outcome.path(release),
+            fix="name the folder that the run was given as out",
+        )
+    if json:
+        print(json_.dumps({"out": str(release), **documents.as_json(found)}))
+    else:
+        why = "" if found.reason is None else f": {found.reason}"
+        lines = [f"{release}: {found.status}{why}"]
+        lines += [f"in: {listed(found.included)}"] if found.included else []
+        lines += [f"lost: site {site}: {why}" for site, why in found.lost.items()]
+        lines += [f"left out: node {node}: {why}" for node, why in found.nodes_left_out.items()]
+        lines += [str(found.progress)] if found.progress else []
+        for line in lines:
+            print(printable(line))
+    if found.status not in (RELEASED, RUNNING):
+        raise typer.Exit(1)

@@ -1,0 +1,109 @@
+"""What a coordinator's people read of a run: it never says that a dead one runs, and nobody's words
+move their terminal."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from capemix.cli import main
+from capemix.engines.flower.coordinator_app import main as coordinate
+from capemix.engines.flower.files import DIED, ENDED, RELEASED, RUNNING, Outcome, ProcessMark
+from capemix.engines.flower.relay import patience
+from capemix.errors import InputError
+from capemix.protocol.roster import Member
+from capemix.protocol.wire import ProtocolError
+from conftest import Capemix
+
+
+def test_an_outcome_of_a_process_that_is_gone_says_so(tmp_path: Path, capemix: Capemix) -> None:
+    out = tmp_path / "release"
+    code = (
+        "import os, sys; from pathlib import Path;"
+        "from capemix.engines.flower.files import Outcome, ProcessMark;"
+        "Outcome(process=ProcessMark.of(os.getpid())).write(Path(sys.argv[1])); sys.stdin.read()"
+    )
+    process = subprocess.Popen([sys.executable, "-c", code, str(out)], stdin=subprocess.PIPE)
+    while (found := Outcome.read(out)) is None:
+        assert process.poll() is None
+    assert found.status == RUNNING
+    assert capemix("federate", "outcome", out).out == f"{out}: running\n"
+    process.kill()
+    while Outcome.read(out) == found:  # also while nobody has waited for it
+        pass
+    ran = capemix("federate", "outcome", out)
+    assert (ran.code, ran.out) == (1, f"{out}: died: its process is gone; nothing was released\n")
+    process.communicate()
+    assert capemix("federate", "outcome", out, "--json").json["status"] == DIED
+    assert capemix("federate", "outcome", tmp_path / "none").code == 2
+
+
+def test_another_process_with_the_same_number_is_another_one() -> None:
+    own = ProcessMark.of(os.getpid())
+    assert own.lives
+    assert not replace(own, started=own.started[:-1] + "x").lives
+    assert replace(own, started="").lives  # where the system tells no more
+
+
+def test_an_outcome_that_is_final_stays_so(tmp_path: Path, capemix: Capemix) -> None:
+    gone = ProcessMark(pid=os.getpid(), started="long ago")
+    for status, code in ((RELEASED, 0), (ENDED, 1)):
+        Outcome(status=status, process=gone).write(tmp_path / "out")
+        found = Outcome.read(tmp_path / "out")
+        assert found is not None
+        assert found.status == status
+        assert capemix("federate", "outcome", tmp_path / "out").code == code
+
+
+def test_a_full_disk_is_a_reason(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("capemix.engines.flower.coordinator_app._conduct", full)
+    paths = {name: str(tmp_path / name) for name in ("plan", "roster", "identity", "out")}
+    config: Any = {**paths, "wait-seconds": 1.0, "round-seconds": 1.0}
+    with pytest.raises(OSError, match="No space"):
+        coordinate(None, SimpleNamespace(run_config=config))  # type: ignore[arg-type]
+    found = Outcome.read(tmp_path / "out")
+    assert found is not None
+    assert (found.status, found.reason) == (ENDED, "it broke off: No space left on device")
+
+
+def test_a_relay_waits_as_long_as_the_coordinator() -> None:
+    def waits(**config: Any) -> float:
+        return patience(SimpleNamespace(run_config=config))  # type: ignore[arg-type]
+
+    assert waits(**{"round-seconds": 3600.0}) == 3600.0
+    assert waits(**{"round-seconds": 20}) == 20.0
+    for odd in ({}, {"round-seconds": "soon"}, {"round-seconds": -1.0}):
+        assert waits(**odd) == 600.0
+
+
+ESCAPE = "\x1b]0;owned\x07\x1b[2Jreleased to /srv/release\nsites in: 0, 1, 2, 3"
+
+
+def test_others_words_move_no_terminal(
+    tmp_path: Path, capemix: Capemix, monkeypatch: pytest.MonkeyPatch, capsys: Any
+) -> None:
+    Outcome(status=ENDED, reason=ESCAPE, lost={"1": ESCAPE}).write(tmp_path / "out")
+    said = capemix("federate", "outcome", tmp_path / "out").out
+    assert "released to" in said
+    assert said.count("\n") == 2
+    assert all(c.isprintable() for c in said.replace("\n", ""))
+
+    def refused(**_: object) -> None:
+        raise ProtocolError(ESCAPE)
+
+    monkeypatch.setattr("capemix.cli.commands.app", refused)
+    with pytest.raises(SystemExit):
+        main()
+    assert all(c.isprintable() for c in capsys.readouterr().err.replace("\n", ""))
+    with pytest.raises(InputError, match="printable name"):
+        Member(ESCAPE, "0" * 64)
