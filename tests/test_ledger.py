@@ -41,6 +41,7 @@ from capemix.methods import Method
 from capemix.methods.class_gaussian import ClassGaussian
 from capemix.methods.mixing import Mixing
 from capemix.methods.mixing.planning import plan_mixtures
+from capemix.methods.shares import OCTAVES
 from capemix.plan import Plan, make_plan
 from capemix.queries import Relation
 from capemix.randomness.source import SeededSource
@@ -756,8 +757,8 @@ def test_what_is_charged_covers_every_choice_that_is_made_on_the_way() -> None:
     facts = Facts(("a", "b", "c"), "y", ("no", "yes"), normalise=PublicMap())
     plan = make_plan(facts, ClassGaussian()).calibrate(2.0)
     charged = cost_of(plan)
-    for rank in range(4):
-        made = cost_of(replace(plan, chosen={"rank": rank}))
+    for rank, octave in itertools.product(range(4), range(0, OCTAVES, 5)):
+        made = cost_of(replace(plan, chosen={"rank": rank, "octave": octave}))
         assert made.epsilon <= charged.epsilon <= 2.0
         assert made.distance <= charged.distance
         assert all(made.curve[order] <= charged.curve[order] for order in ORDERS)

@@ -190,7 +190,7 @@ def test_a_plan_comes_back_as_it_was_written() -> None:
     assert measured.measured is not None
     for plan in (
         measured,
-        replace(a_plan(facts=facts_of(class_sizes=(9, 9)), masks="gaussian"), chosen={"rank": 3}),
+        replace(a_plan(facts=facts_of(class_sizes=(9, 9)), masks="gaussian"), chosen={"rank": 3, "octave": 7}),
         a_plan(relation="replace-one", method=ClassGaussian()),
         a_plan(
             facts=facts_of(normalise=ColumnMap((0.0,) * 5, (1.0,) * 5, (-4.0,) * 5, (4.0,) * 5))
@@ -201,8 +201,8 @@ def test_a_plan_comes_back_as_it_was_written() -> None:
     for inside, change in (
         ("facts", {"features": []}),
         ("facts", {"features": ["a", "a", "b", "c", "d"]}),
-        (None, {"chosen": {"rank": 6}}),
-        (None, {"chosen": {"rank": True}}),
+        (None, {"chosen": {"rank": 6, "octave": 7}}),
+        (None, {"chosen": {"rank": True, "octave": 7}}),
         (None, {"chosen": {"rank": 1, "clusters": 2}}),
         (None, {"multiplier": -1.0}),
         (None, {"multiplier": 1e200}),
@@ -423,7 +423,7 @@ def lying(change: str, step: ReleaseStep) -> ReleaseStep:
         "a later sum": lambda: replace(
             step, name=CENTRES, statistic=Moments(frame, 1.0, (0.0, 1.0))
         ),
-        "another rank": lambda: of(step, chosen={"rank": 0}),
+        "another rank": lambda: of(step, chosen={"rank": 0, "octave": 7}),
         "no rank": lambda: of(step, chosen=None),
         "another kind": lambda: replace(step, statistic=NormHistogram(frame)),
         "another map": lambda: replace(

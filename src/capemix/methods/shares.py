@@ -62,6 +62,9 @@ it decides whether they can be told at all, and rows in a range that is too wide
 FLAT: Final = 0.03
 """The noise u at which half of what is spent on the spread is lost."""
 
+WORTH: Final = 0.4
+"""The root of what the error of a spread costs, where one of a centre costs 1."""
+
 TRACE: Final = 0.05
 """Of the centres' part, what the spread has at least: so much tells its trace."""
 
@@ -125,8 +128,8 @@ def gaussian_shares(
     sizes = sizes_share(columns)
     norms = _within(NORMS, (QUANTILE * q) ** 2)
     centre = _within(CENTRE, u)
-    spread = math.sqrt(columns) / classes / (1.0 + (u / FLAT) ** 2) + TRACE
-    own = rank**1.5 / columns
+    spread = WORTH * math.sqrt(columns) / classes / (1.0 + (u / FLAT) ** 2) + TRACE
+    own = WORTH * rank**1.5 / columns
     rest = 1.0 - sizes - centre - norms * (5 if rank else 4)
     centres = rest / (1.0 + spread + own)
     first = centres * _within(FIRST, 2.0 * u * classes)
