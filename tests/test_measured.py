@@ -130,7 +130,9 @@ DECLARED: dict[str, tuple[dict[str, Any], tuple[str, ...]]] = {
 
 
 @pytest.mark.parametrize("declared", DECLARED)
-def test_what_is_declared_is_not_measured_and_its_share_is_left_for_the_method(declared: str) -> None:
+def test_what_is_declared_is_not_measured_and_its_share_is_left_for_the_method(
+    declared: str,
+) -> None:
     asked, names = DECLARED[declared]
     plan = opening_plan(epsilon=0.7, **asked)
     lines = plan.budget()[:-1]

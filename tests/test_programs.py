@@ -190,7 +190,10 @@ def test_a_plan_comes_back_as_it_was_written() -> None:
     assert measured.measured is not None
     for plan in (
         measured,
-        replace(a_plan(facts=facts_of(class_sizes=(9, 9)), masks="gaussian"), chosen={"rank": 3, "octave": 7}),
+        replace(
+            a_plan(facts=facts_of(class_sizes=(9, 9)), masks="gaussian"),
+            chosen={"rank": 3, "octave": 7},
+        ),
         a_plan(relation="replace-one", method=ClassGaussian()),
         a_plan(
             facts=facts_of(normalise=ColumnMap((0.0,) * 5, (1.0,) * 5, (-4.0,) * 5, (4.0,) * 5))

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+
 from capemix import synthesize
 from capemix.data.rows import LabeledRows
 from capemix.facts import CLASS_SIZES, CLIP_NORM, RANGES, SCALES, Facts
@@ -174,9 +175,7 @@ def choices_of(plan: Plan) -> list[dict[str, int]]:
             for rank in (1, 2, 5, 16)
             for clusters in (1, 2, 7, MOST_CLUSTERS)
         ]
-    return [
-        {"rank": rank, "octave": octave} for rank in (0, 4, 9, 16) for octave in range(OCTAVES)
-    ]
+    return [{"rank": rank, "octave": octave} for rank in (0, 4, 9, 16) for octave in range(OCTAVES)]
 
 
 @pytest.mark.parametrize("relation", list(Relation))

@@ -124,7 +124,10 @@ def synthetic_rows(name: str) -> LabeledRows:
         return Table(columns, label).coded(list(cells.T), labels)
     width, values = 8, 4
     plain, together = rng.normal(size=(2, width, values))
-    by_class, common = 0.8 * rng.normal(size=(classes, width, values)), rng.normal(size=MOST_RECORDS)
+    by_class, common = (
+        0.8 * rng.normal(size=(classes, width, values)),
+        rng.normal(size=MOST_RECORDS),
+    )
     logits = plain + by_class[labels] + common[:, None, None] * together
     codes = (logits + rng.gumbel(size=logits.shape)).argmax(axis=2)
     listed = tuple(Category(f"c{at}", tuple(range(values))) for at in range(width))
@@ -188,15 +191,16 @@ def comparison(lines: Iterable[dict[str, str]]) -> str:
     """Means over seeds in percent, and the difference with its standard error."""
     groups: dict[tuple[str, ...], list[dict[str, str]]] = {}
     for line in lines:
-        groups.setdefault((line["ranges"], line["records"], line["epsilon"], line["data"]), []).append(line)
+        groups.setdefault(
+            (line["ranges"], line["records"], line["epsilon"], line["data"]), []
+        ).append(line)
     order = sorted(groups, key=lambda key: (key[0], int(key[1]), float(key[2]), key[3]))
     head = ["ranges", "records", "epsilon", "data", "seeds", "by hand", "by the rule", "difference"]
     rows = [head, ["---"] * len(head)]
     for key in order:
         group = groups[key]
         each = {
-            name: 100 * np.array([float(line[name]) for line in group])
-            for name in HEADER[6:10]
+            name: 100 * np.array([float(line[name]) for line in group]) for name in HEADER[6:10]
         }
         means = [
             " / ".join(f"{each[f'{who}_{model}'].mean():.1f}" for model in ("logreg", "boosting"))
@@ -216,8 +220,7 @@ def summary(lines: Iterable[dict[str, str]]) -> str:
     for key in sorted(groups, key=lambda key: (key[0], int(key[1]), float(key[2]))):
         group = groups[key]
         each = {
-            name: 100 * np.array([float(line[name]) for line in group])
-            for name in HEADER[6:10]
+            name: 100 * np.array([float(line[name]) for line in group]) for name in HEADER[6:10]
         }
         tables = len({line["data"] for line in group})
         rows.append([*key, str(tables), *_differences(each)])

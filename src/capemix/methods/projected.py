@@ -38,8 +38,8 @@ def line(
     replacement_factor: float | None = None,
 ) -> tuple[QueryShape, ...]:
     """A sum's line of the outline, and before it, if it has a share of ``norms``, that of the norm
-    it is clipped at. A replaced record moves sums of moments from one end to the other, and counts and products
-    by less, unless ``replacement_factor`` says it."""
+    it is clipped at. A replaced record moves sums of moments from one end to the other, and counts
+    and products by less, unless ``replacement_factor`` says it."""
     if replacement_factor is None:
         replacement_factor = COUNTED if statistic in ("spreads", "class counts") else 2.0
     found: tuple[QueryShape, ...] = ()

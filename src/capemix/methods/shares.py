@@ -119,9 +119,7 @@ def opening_share(name: str, columns: int) -> float:
     return COLUMNS[name] if name in COLUMNS else sizes_share(columns)
 
 
-def gaussian_shares(
-    columns: int, classes: int, octave: int, rank: int
-) -> GaussianShares:
+def gaussian_shares(columns: int, classes: int, octave: int, rank: int) -> GaussianShares:
     """For a Gaussian for each class, with ``rank`` directions of its own spread."""
     q = 2.0 ** -(octave + 0.5)  # in the middle
     u = math.sqrt(columns) * q
