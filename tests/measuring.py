@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from capemix.collector import Collector, Engine
 from capemix.facts import Facts
-from capemix.guarantee import Guarantee
 from capemix.methods import measured
 from capemix.plan import Plan
 from capemix.program_cost import ProgramCost
@@ -15,6 +14,7 @@ def measured_facts(plan: Plan, engine: Engine) -> Facts:
     return measured.measure(Collector(plan, engine))
 
 
-def opening_guarantee(plan: Plan) -> Guarantee:
-    """What the opening sums cost by themselves."""
-    return ProgramCost(plan).opening_guarantee(seeded=False)
+def opening_epsilon(plan: Plan, delta: float | None = None) -> float:
+    """What the opening sums cost by themselves, at all of the plan's delta or at this one."""
+    cost = ProgramCost(plan)
+    return cost.epsilon(cost.opened, plan.delta if delta is None else delta)
