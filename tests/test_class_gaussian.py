@@ -626,7 +626,7 @@ def test_the_noise_that_sizes_are_freed_of_is_the_noise_they_have(
     labels = np.repeat(np.arange(300), sizes)
     rows = labeled_rows(np.random.default_rng(1).uniform(size=(len(labels), 2)), labels, range(300))
     how = PublicMap.of_range(0, 1) if declared else None
-    made = release_of(rows, "class-gaussian", epsilon=3, normalise=how, source=SeededSource(4))
+    made = release_of(rows, "class-gaussian", epsilon=2, normalise=how, source=SeededSource(4))
     ((counts, deviation, found),) = seen
     assert deviation > 5
     drawn = np.bincount(made.labels)  # has these sizes and not the noisy ones
