@@ -614,7 +614,7 @@ def test_the_noise_that_sizes_are_freed_of_is_the_noise_they_have(
     declared: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """By a declared range in a sum of the method's own, without one in an opening sum."""
-    seen, sizes = [], np.arange(300) % 20 + 5
+    seen, sizes = [], np.arange(500) % 20 + 5
 
     def spy(counts: Real, deviation: float) -> Real:
         found = shrunk_sizes(counts, deviation)
@@ -623,8 +623,8 @@ def test_the_noise_that_sizes_are_freed_of_is_the_noise_they_have(
 
     for module in ("projected", "measured"):
         monkeypatch.setattr(f"capemix.methods.{module}.shrunk_sizes", spy)
-    labels = np.repeat(np.arange(300), sizes)
-    rows = labeled_rows(np.random.default_rng(1).uniform(size=(len(labels), 2)), labels, range(300))
+    labels = np.repeat(np.arange(500), sizes)
+    rows = labeled_rows(np.random.default_rng(1).uniform(size=(len(labels), 2)), labels, range(500))
     how = PublicMap.of_range(0, 1) if declared else None
     made = release_of(rows, "class-gaussian", epsilon=2, normalise=how, source=SeededSource(4))
     ((counts, deviation, found),) = seen
