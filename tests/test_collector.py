@@ -15,6 +15,7 @@ from capemix.facts import CLASS_LIST, CLASS_SIZES, CLIP_NORM, RANGES, SCALES, Fa
 from capemix.methods.base import Choice, Method, SyntheticRows
 from capemix.methods.class_gaussian import ClassGaussian
 from capemix.methods.mixing import Mixing
+from capemix.methods.shares import OCTAVES
 from capemix.plan import Plan, make_plan
 from capemix.queries import Participation, QueryShape
 from capemix.statistics.histograms import ClassCounts, MeansAndSquares, ValueSizes
@@ -204,13 +205,18 @@ def test_other_noise_was_fixed_before_the_first_sum() -> None:
 
 def test_a_choice_is_made_once_and_is_one_that_the_method_may_make() -> None:
     sums, _ = a_collector(facts(normalise=MAP, class_sizes=(50, 60)), ClassGaussian())
-    for wrong in ({"rank": 3}, {"rank": -1}, {"clusters": 1}, {"rank": 0, "more": 1}, {}):
-        with pytest.raises(InputError, match=r"chosen (rank is not possible|has no meaning)"):
-            sums.choose(**wrong)
-    sums.choose(rank=1)
+    wrong: list[dict[str, int]] = [{"rank": rank, "octave": 7} for rank in (-1, 3)]
+    wrong += [{"rank": 1, "octave": octave} for octave in (-1, OCTAVES)]
+    wrong += [{"rank": 1}, {"clusters": 1}, {"rank": 0, "more": 1}, {}]
+    for each in wrong:
+        with pytest.raises(
+            InputError, match=r"chosen (rank is not possible|octave is not|has no meaning)"
+        ):
+            sums.choose(**each)
+    sums.choose(rank=1, octave=7)
     for again in (0, 1):
         with pytest.raises(ValueError, match="a choice is made once"):
-            sums.choose(rank=again)
+            sums.choose(rank=again, octave=7)
     mixed, _ = a_collector(facts(normalise=MAP, class_sizes=(50, 60)), Mixing())
     with pytest.raises(InputError, match="chosen has no meaning"):
         mixed.choose(rank=1)

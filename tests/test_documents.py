@@ -150,7 +150,7 @@ def test_a_plan_comes_back_with_its_noise_its_facts_and_its_choices(kind: str) -
         ((), {"multiplier": -1.0}),
         ((), {"delta": 0}),
         ((), {"law": "none"}),
-        ((), {"chosen": {"rank": -1}}),
+        ((), {"chosen": {"rank": -1, "octave": 7}}),
         ((), {"chosen": {"rank": 1, "clusters": 1}}),
         ((), {"chosen": {}}),
         (("method",), {"kind": "none"}),

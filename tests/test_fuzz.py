@@ -290,7 +290,7 @@ def test_bent_plan_files_with_a_schema(text: str) -> None:
 
 ADDED: Final = replace(
     STEP,
-    plan=replace(SUMS_PLAN, chosen={"rank": 2}),
+    plan=replace(SUMS_PLAN, chosen={"rank": 2, "octave": 7}),
     name=SPREADS,
     statistic=Spreads(
         Projection(

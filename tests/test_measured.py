@@ -26,14 +26,12 @@ from capemix.errors import InputError
 from capemix.facts import CLASS_LIST, CLASS_SIZES, CLIP_NORM, RANGES, SCALES, Facts
 from capemix.methods.class_gaussian import ClassGaussian
 from capemix.methods.measured import (
-    COLUMNS_PART,
-    COUNT_PART,
     LIST_FAILURE,
-    SHARES,
     budget_part,
     ranges_of,
 )
 from capemix.methods.mixing import Mixing
+from capemix.methods.shares import opening_share
 from capemix.plan import Plan, make_plan
 from capemix.queries import Relation
 from capemix.randomness.source import SeededSource
@@ -85,10 +83,11 @@ def opening_plan(
     facts = Facts(
         ("x0", "x1", "x2"), "label", classes, class_sizes, None if columns else PublicMap()
     )
-    part = COLUMNS_PART if columns else COUNT_PART
+    unit = make_plan(facts, Mixing(clip=clip), delta=1e-6, **who)
+    part = sum(opening_share(line.name, 3) for line in unit.opening)
     whole = gaussian_epsilon(gaussian_multiplier(epsilon, 1e-6) * math.sqrt(part), 1e-6)
     plan = make_plan(facts, Mixing(clip=clip), delta=1e-6, **who).calibrate(whole)
-    assert budget_part(plan) == part
+    assert budget_part(plan) == pytest.approx(part)
     return plan
 
 
@@ -114,7 +113,7 @@ def test_together_facts_cost_what_was_asked_and_alone_less() -> None:
     assert opening_epsilon(plan) == pytest.approx(0.7, rel=1e-4)
     lines = plan.budget()[:-1]
     assert tuple(line.line for line in lines) == EVERY
-    assert sum(line.share for line in lines) == pytest.approx(COLUMNS_PART)
+    assert [line.share for line in lines] == pytest.approx([opening_share(n, 3) for n in EVERY])
     composed = [line.epsilon_composed or math.inf for line in lines]
     assert composed == sorted(composed)
     assert composed[-1] == pytest.approx(0.7, rel=1e-4)
@@ -131,17 +130,17 @@ DECLARED: dict[str, tuple[dict[str, Any], tuple[str, ...]]] = {
 
 
 @pytest.mark.parametrize("declared", DECLARED)
-def test_what_is_declared_is_not_measured_and_the_others_share_what_it_cost(declared: str) -> None:
+def test_what_is_declared_is_not_measured_and_its_share_is_left_for_the_method(
+    declared: str,
+) -> None:
     asked, names = DECLARED[declared]
     plan = opening_plan(epsilon=0.7, **asked)
     lines = plan.budget()[:-1]
     assert tuple(line.name for line in plan.opening) == tuple(line.line for line in lines) == names
-    assert sum(line.share for line in lines) == pytest.approx(COLUMNS_PART)
+    shares = [opening_share(name, 3) for name in names]
+    assert [line.share for line in lines] == pytest.approx(shares)
+    assert plan.budget()[-1].share == pytest.approx(1.0 - sum(shares))
     assert opening_epsilon(plan) == pytest.approx(0.7, rel=1e-4)
-    every, part = opening_plan(epsilon=0.7), sum(SHARES[name] for name in names)
-    for name in names:  # 1/m^2 is shared out
-        expected = every.query(name).deviation * part**0.5
-        assert plan.query(name).deviation == pytest.approx(expected, rel=1e-3)
     found = measured_facts(plan, LocalEngine(a_table(), SeededSource(1)))
     assert (found.class_sizes == (10_000, 10_000)) is ("class_sizes" in asked)
     assert (found.clip_norm is None) is ("clip" in asked)

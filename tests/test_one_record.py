@@ -66,8 +66,7 @@ from capemix.ledger import Ledger, Limit
 from capemix.methods import BUILT_IN
 from capemix.methods.class_gaussian import ClassGaussian
 from capemix.methods.image_clusters import ImageClusters
-from capemix.methods.measured import SHARES as OPENING_SHARES
-from capemix.methods.measured import list_failure
+from capemix.methods.measured import FINDS, list_failure
 from capemix.methods.mixing import Mixing, Pool
 from capemix.plan import Plan, make_plan
 from capemix.protocol import wire
@@ -397,7 +396,7 @@ def test_every_program_and_every_opening_sum_is_held_to_the_property() -> None:
     opened = {
         line.name for name in PROGRAMS for line in planned(PROGRAMS[name], "one curator").opening
     }
-    assert opened == set(OPENING_SHARES)
+    assert opened == set(FINDS)
 
 
 @cache

@@ -58,7 +58,7 @@ PLANS: dict[str, Plan] = {
     ).calibrate(9.0),
     "class Gaussians": calibrated(PAIR, ClassGaussian()),
     "class Gaussians, measured and chosen": replace(
-        measured(ClassGaussian(samples=7)), chosen={"rank": 1}
+        measured(ClassGaussian(samples=7)), chosen={"rank": 1, "octave": 7}
     ),
     "class Gaussians of a table": calibrated(
         Facts(TABLE.names, "y", TABLE.classes, normalise=map_of(TABLE), table=TABLE),

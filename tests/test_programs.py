@@ -190,7 +190,10 @@ def test_a_plan_comes_back_as_it_was_written() -> None:
     assert measured.measured is not None
     for plan in (
         measured,
-        replace(a_plan(facts=facts_of(class_sizes=(9, 9)), masks="gaussian"), chosen={"rank": 3}),
+        replace(
+            a_plan(facts=facts_of(class_sizes=(9, 9)), masks="gaussian"),
+            chosen={"rank": 3, "octave": 7},
+        ),
         a_plan(relation="replace-one", method=ClassGaussian()),
         a_plan(
             facts=facts_of(normalise=ColumnMap((0.0,) * 5, (1.0,) * 5, (-4.0,) * 5, (4.0,) * 5))
@@ -201,8 +204,8 @@ def test_a_plan_comes_back_as_it_was_written() -> None:
     for inside, change in (
         ("facts", {"features": []}),
         ("facts", {"features": ["a", "a", "b", "c", "d"]}),
-        (None, {"chosen": {"rank": 6}}),
-        (None, {"chosen": {"rank": True}}),
+        (None, {"chosen": {"rank": 6, "octave": 7}}),
+        (None, {"chosen": {"rank": True, "octave": 7}}),
         (None, {"chosen": {"rank": 1, "clusters": 2}}),
         (None, {"multiplier": -1.0}),
         (None, {"multiplier": 1e200}),
@@ -423,7 +426,7 @@ def lying(change: str, step: ReleaseStep) -> ReleaseStep:
         "a later sum": lambda: replace(
             step, name=CENTRES, statistic=Moments(frame, 1.0, (0.0, 1.0))
         ),
-        "another rank": lambda: of(step, chosen={"rank": 0}),
+        "another rank": lambda: of(step, chosen={"rank": 0, "octave": 7}),
         "no rank": lambda: of(step, chosen=None),
         "another kind": lambda: replace(step, statistic=NormHistogram(frame)),
         "another map": lambda: replace(
@@ -495,7 +498,7 @@ def test_a_sum_that_is_not_the_next_one_agreed_to_is_declined(
     plan = a_plan()
     world = Federation(tmp_path, allowing(plan, max_epsilon=20.0))
     step = next_step(plan, world, 2)
-    assert (step.name, step.plan.chosen) == (CENTRE, {"rank": 5})
+    assert (step.name, (step.plan.chosen or {})["rank"]) == (CENTRE, 5)
     before = world.charges
     said = world.answer(lying(change, step))
     assert (said is None) == (says is None)
@@ -1100,10 +1103,10 @@ def test_the_coordinator_takes_one_sum_after_the_other_and_writes_the_release(
     assert outcome is not None
     assert outcome.included == [0, 1, 2, 3]
     sums = [done.sum for done in outcome.rounds]
-    assert sums[::7] == list(replace(plan, chosen={"rank": 5}).names)
+    assert sums[::7] == list(replace(plan, chosen={"rank": 5, "octave": 7}).names)
     assert [done.number for done in outcome.rounds] == [1, 2, 3, 4, 5, 6, 7] * 11
     manifest = json.loads((out / "manifest.json").read_text())
-    assert manifest["plan"]["chosen"] == {"rank": 5}
+    assert manifest["plan"]["chosen"]["rank"] == 5
     assert "X25519" in " ".join(manifest["guarantee"]["assumptions"])
     assert not list(out.parent.glob(".out.unfinished*"))
 

@@ -56,9 +56,16 @@ PEER_HEADER: Final = (
     *("data", "peer", "epsilon", "seed", "logreg", "boosting", "cpu_seconds"),
     *("our_logreg", "our_boosting", "our_cpu_seconds", "provenance"),
 )
-FILES: Final = {"adult": "income", "letter": "lettr", "credit_g": "class"}
+FILES: Final = {
+    "adult": "income",
+    "letter": "lettr",
+    "credit_g": "class",
+    "spam": "type",
+    "shuttle": "Class",
+}
 UNUSED: Final = {"adult": ("split",)}
 EMBEDDED: Final = ("digits", "breast_cancer")
+DATA: Final = ("adult", "letter", "credit_g", *EMBEDDED)
 DELTA: Final = 1e-5
 SAMPLES: Final = 40_000
 """Rows of a release: drawing costs no budget, and trees learn a Gaussian slowly."""
@@ -110,15 +117,16 @@ def split(rows: LabeledRows, seed: int) -> tuple[LabeledRows, LabeledRows]:
     return rows.take(order[:cut]), rows.take(order[cut:])
 
 
-def scores(train: LabeledRows, test: LabeledRows) -> tuple[float, float]:
-    """Test accuracy of logistic regression on coded rows, and of boosted trees on columns."""
+def scores(train: LabeledRows, test: LabeledRows, *, rounds: int = 100) -> tuple[float, float]:
+    """Test accuracy of logistic regression on coded rows, and of trees boosted for so many
+    ``rounds`` on columns."""
     from sklearn.ensemble import HistGradientBoostingClassifier
 
     if train.table is None:
         raise ValueError("rows without a schema")
     how = Preparation(map_of(train.table), NOT_CLIPPED)
     linear = train_and_test(train, test, how, prepared=True).declared_public().accuracy
-    trees = HistGradientBoostingClassifier(random_state=0)
+    trees = HistGradientBoostingClassifier(random_state=0, max_iter=rounds)
     trees.fit(_columns(train), train.labels)
     return linear, float((trees.predict(_columns(test)) == test.labels).mean())
 
@@ -237,7 +245,7 @@ def splits_table(lines: Iterable[dict[str, str]]) -> str:
     for name, by_epsilon in groups.items():
         found = [_means(by_epsilon[epsilon], "logreg", "boosting") for epsilon in ("1", "10", "")]
         rows.append([name, str(len(by_epsilon["1"])), *found])
-    return _markdown(rows)
+    return markdown(rows)
 
 
 def beside_table(lines: Iterable[dict[str, str]]) -> str:
@@ -258,10 +266,10 @@ def beside_table(lines: Iterable[dict[str, str]]) -> str:
         else:
             found = _means(group, "logreg", "boosting")
         rows.append([*key[:3], str(len(group)), found, ours, ratio])
-    return _markdown(rows)
+    return markdown(rows)
 
 
-def _markdown(rows: Sequence[Sequence[str]]) -> str:
+def markdown(rows: Sequence[Sequence[str]]) -> str:
     return "".join(f"| {' | '.join(row)} |\n" for row in rows).replace(" --- ", "---")
 
 
@@ -272,7 +280,7 @@ def _means(lines: Sequence[dict[str, str]], *names: str) -> str:
 def main(words: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0] if __doc__ else None)
     parser.add_argument("--results", type=Path, required=True)
-    parser.add_argument("--data", nargs="+", default=[*FILES, *EMBEDDED])
+    parser.add_argument("--data", nargs="+", default=DATA)
     parser.add_argument("--epsilon", nargs="+", type=float, default=[1.0, 10.0])
     parser.add_argument("--seeds", type=int, default=5)
     parser.add_argument("--peer", nargs="+", default=[], metavar="METHOD=PYTHON")

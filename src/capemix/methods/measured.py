@@ -19,6 +19,7 @@ from capemix.data.rows import named
 from capemix.errors import InputError
 from capemix.facts import CLASS_LIST, CLASS_SIZES, CLIP_NORM, RANGES, SCALES, Facts
 from capemix.methods.gaussians import shrunk_sizes
+from capemix.methods.shares import opening_share
 from capemix.methods.told import listed, records_of, stands_out, sure, told_sizes
 from capemix.queries import COUNTED, QueryShape
 from capemix.statistics.histograms import (
@@ -40,9 +41,6 @@ if TYPE_CHECKING:
 Real = npt.NDArray[np.float64]
 
 
-SHARES: Final = {CLASS_LIST: 0.2, CLASS_SIZES: 0.2, RANGES: 0.4, SCALES: 0.3, CLIP_NORM: 0.1}
-"""Of the opening's budget."""
-
 FINDS: Final = {
     CLASS_LIST: ("classes", "class_sizes"),
     CLASS_SIZES: ("class_sizes",),
@@ -51,12 +49,6 @@ FINDS: Final = {
     CLIP_NORM: ("clip_norm",),
 }
 """Which facts each sum finds; ranges and scales make one map."""
-
-COUNT_PART: Final = 0.01
-"""The share of the whole program's 1/m^2 that classes and their sizes have."""
-
-COLUMNS_PART: Final = 0.05
-"""The share of everything, where columns are measured too."""
 
 LIST_FAILURE: Final = 0.005
 """The part of delta that bounds the chance of a label that one record alone has: small enough for
@@ -142,7 +134,7 @@ def lines(plan: Plan) -> tuple[QueryShape, ...]:
             numbers,
             groups,
             bound,
-            SHARES[name],
+            opening_share(name, width),
             replacement_factor=2.0 if name == SCALES else COUNTED,
         )
         for name, (reads, kind, numbers, groups, bound) in ((name, of[name]) for name in names)
@@ -170,9 +162,7 @@ def _check_names(names: tuple[str, ...], facts: Facts) -> None:
 
 def budget_part(plan: Plan) -> float:
     """The share of a plan's whole 1/m^2 that its opening sums have."""
-    if not plan.opening:
-        return 0.0
-    return COLUMNS_PART if any(line.name == RANGES for line in plan.opening) else COUNT_PART
+    return sum(line.share for line in plan.opening)
 
 
 def list_failure(opening: Sequence[QueryShape], delta: float) -> float:

@@ -24,9 +24,6 @@ Real = npt.NDArray[np.float64]
 
 NORMS_OF: Final = "norms for the {}"
 
-NORM_SHARE: Final = 0.05
-"""Of a sum's part of the budget, what finds the norm to clip at."""
-
 
 def line(
     name: str,
@@ -36,13 +33,13 @@ def line(
     groups: int,
     share: float,
     *,
-    norms: bool = True,
+    norms: float = 0.0,
     repeats: int = 1,
     replacement_factor: float | None = None,
 ) -> tuple[QueryShape, ...]:
-    """A sum's line of the outline, and with ``norms`` before it that of the norm it is clipped
-    at. A replaced record moves sums of moments from one end to the other, and counts and products
-    by less, unless ``replacement_factor`` says it."""
+    """A sum's line of the outline, and before it, if it has a share of ``norms``, that of the norm
+    it is clipped at. A replaced record moves sums of moments from one end to the other, and counts
+    and products by less, unless ``replacement_factor`` says it."""
     if replacement_factor is None:
         replacement_factor = COUNTED if statistic in ("spreads", "class counts") else 2.0
     found: tuple[QueryShape, ...] = ()
@@ -54,11 +51,10 @@ def line(
                 "norms",
                 1,
                 len(NORMS),
-                share=share * NORM_SHARE,
+                share=norms,
                 replacement_factor=COUNTED,
             ),
         )
-        share *= 1.0 - NORM_SHARE
     own = QueryShape(
         name,
         reads,

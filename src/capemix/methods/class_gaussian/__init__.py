@@ -3,6 +3,7 @@ it is spread, from private sums."""
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, ClassVar, Final, Literal
 
@@ -20,7 +21,15 @@ from capemix.methods.class_gaussian.estimate import (
     SPREADS,
     estimate_class_gaussians,
 )
+from capemix.methods.gaussians import tuned_rank
 from capemix.methods.projected import line
+from capemix.methods.shares import (
+    OCTAVES,
+    dearest_octave,
+    exactly,
+    gaussian_shares,
+    octave_of,
+)
 from capemix.queries import COUNTED, QueryShape
 from capemix.statistics.projection import MOST_KEPT
 from capemix.sums.rows import LATTICE_STEP
@@ -40,21 +49,12 @@ MOST_RANK: Final = 64
 """Directions of a class's own spread: more would not stand out of the noise of any sensible data,
 and what a record adds grows with their square."""
 
-SHARES: Final = {CLASS_SIZES: 0.02, CENTRE: 0.05, CENTRES: 0.315, REFINED: 0.315, SPREAD: 0.30}
-"""Of the budget where all classes have one spread. The centres take most: a class has fewer records
-than all, and rows of a wrong centre are worth nothing. Set before any data were read, and the same
-for all; that the centres' share is halved for two sums was chosen on training rows that were held
-out (docs/research/tables.md)."""
+_OWN: Final = 0.25
+"""The part of the budget by which it is told how many directions of a class's own spread will stand
+out of their noise."""
 
-OWN_SHARES: Final = {
-    CLASS_SIZES: 0.02,
-    CENTRE: 0.05,
-    CENTRES: 0.24,
-    REFINED: 0.24,
-    SPREAD: 0.20,
-    SPREADS: 0.25,
-}
-"""Where classes have spreads of their own."""
+_LIKELY: Final = 10
+"""The octave that is shown until records are counted: a few thousand of them, at epsilon 1."""
 
 _CODED: Final = Step(
     "schema",
@@ -99,10 +99,14 @@ class ClassGaussian(Method):
                 else ("use mixing" if facts.image_shape is None else "use image-clusters"),
             )
         check_classes(plan, MOST_CLASSES, self.kind)
-        chosen = {"rank": 0} if plan.chosen is None else plan.chosen
-        rank = chosen.get("rank", 0)
-        if set(chosen) != {"rank"} or not 0 <= rank <= self.most_rank(plan):
+        chosen = plan.chosen or {"rank": 0, "octave": 0}
+        rank, octave = (chosen.get(name, -1) for name in ("rank", "octave"))
+        if len(chosen) != 2 or not 0 <= rank <= self.most_rank(plan):
             raise InputError("chosen rank", "is not possible", value=rank, fix="propose it again")
+        if not 0 <= octave < OCTAVES:
+            raise InputError(
+                "chosen octave", "is not possible", value=octave, fix="propose it again"
+            )
 
     def most_rank(self, plan: Plan) -> int:
         return min(plan.known.width, MOST_RANK)
@@ -110,47 +114,52 @@ class ClassGaussian(Method):
     def choices(self, plan: Plan) -> tuple[Choice | None, ...]:
         """Both may be chosen after the class sizes are known: they have the same total noise, fixed
         in advance, and the same lines up to there, so that a filter covers the choice (Feldman,
-        Zrnic 2021)."""
-        return {"rank": 0}, {"rank": self.most_rank(plan)}
+        Zrnic 2021). Where a replaced record counts, no octave costs more than theirs."""
+        width, classes = plan.known.width, plan.known.groups
+        return tuple(
+            {"rank": rank, "octave": dearest_octave(width, classes, rank)}
+            for rank in (0, self.most_rank(plan))
+        )
+
+    def chosen(self, plan: Plan, records: float) -> Choice:
+        """For so many records, as declared or counted with noise."""
+        noise, classes = plan.multiplier or 0.0, plan.known.groups
+        rank = tuned_rank(records, classes, self.most_rank(plan), noise / math.sqrt(_OWN))
+        return {"rank": rank, "octave": octave_of(records, noise)}
 
     def outline(self, plan: Plan) -> tuple[QueryShape, ...]:
         facts = plan.known
         d, classes = facts.width, facts.groups
-        rank = self.most_rank(plan) if plan.chosen is None else plan.chosen["rank"]
-        share = OWN_SHARES if rank else SHARES
-        sizes = (
-            QueryShape(
-                CLASS_SIZES,
-                "each record's label",
-                "class counts",
-                1,
-                classes,
-                share=share[CLASS_SIZES],
-                replacement_factor=COUNTED,
-            ),
+        chosen = plan.chosen or {"rank": self.most_rank(plan), "octave": _LIKELY}
+        rank, octave = chosen["rank"], chosen["octave"]
+        share = gaussian_shares(d, classes, octave, rank)
+        sizes = QueryShape(
+            CLASS_SIZES,
+            "each record's label",
+            "class counts",
+            1,
+            classes,
+            share=share.sizes,
+            replacement_factor=COUNTED,
         )
-        counted = bool(plan.opening) or facts.class_sizes is not None
-        lines = (
-            *(() if counted else sizes),
-            *line(CENTRE, "rows", "moments", d, 1, share[CENTRE]),
-            *line(
-                CENTRES, "rows by class, about the centre", "moments", d, classes, share[CENTRES]
-            ),
-            *line(
-                REFINED, "rows by class, about class centres", "moments", d, classes, share[REFINED]
-            ),
-            *line(
-                SPREAD, "pairs of columns, about class centres", "spreads", d**2, 1, share[SPREAD]
-            ),
-        )
-        if not rank:
-            return lines
-        says = "the same by class, in a few directions"
-        return (*lines, *line(SPREADS, says, "spreads", rank**2, classes, share[SPREADS]))
+        in_class, again = "rows by class, about the centre", "rows by class, about class centres"
+        pairs = "pairs of columns, about class centres"
+        asked = [
+            (CENTRE, "rows", "moments", d, 1, share.centre),
+            (CENTRES, in_class, "moments", d, classes, share.first),
+            (REFINED, again, "moments", d, classes, share.again),
+            (SPREAD, pairs, "spreads", d**2, 1, share.spread),
+        ]
+        if rank:
+            says = "the same by class, in a few directions"
+            asked.append((SPREADS, says, "spreads", rank**2, classes, share.own))
+        own = (each for parts in asked for each in line(*parts, norms=share.norms))
+        lines = exactly((sizes, *own))
+        return lines[1:] if plan.opening or facts.class_sizes is not None else lines
 
     def release(self, sums: Collector) -> SyntheticRows:
         with products_on_one_thread():  # small ones, and the same bits on any number of cores
-            found = estimate_class_gaussians(sums)
+            found = estimate_class_gaussians(self, sums)
             return SyntheticRows(*drawn_rows(sums.plan.known, found, self.samples, sums.source()))
 
     def rows_made(self, plan: Plan) -> int:

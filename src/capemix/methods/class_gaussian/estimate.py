@@ -9,7 +9,7 @@ whose median rows are clipped.
 from __future__ import annotations
 
 import math
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 import numpy.typing as npt
@@ -23,12 +23,14 @@ from capemix.methods.gaussians import (
     own_spread,
     shrunk_centres,
     texture_of,
-    tuned_rank,
     wigner_edge,
 )
 from capemix.methods.projected import ProjectedSums
 from capemix.methods.told import sure, told_apart
 from capemix.statistics.moments import Spreads
+
+if TYPE_CHECKING:
+    from capemix.methods.class_gaussian import ClassGaussian
 
 Real = npt.NDArray[np.float64]
 
@@ -39,15 +41,14 @@ SPREAD: Final = "spread"
 SPREADS: Final = "class spreads"
 
 
-def estimate_class_gaussians(sums: Collector) -> ClassGaussians:
+def estimate_class_gaussians(method: ClassGaussian, sums: Collector) -> ClassGaussians:
     """Ask for the sums of the outline, and estimate what the classes look like."""
     taking, facts = ProjectedSums(sums), sums.plan.known
     sizes = taking.sizes()
-    records, most = float(sizes.sum()), sums.plan.method.choices(sums.plan)[-1]
-    rank = tuned_rank(
-        records, len(facts.listed), (most or {})["rank"], sums.noise_multiplier(SPREADS)
-    )
-    sums.choose(rank=rank)
+    records = float(sizes.sum())
+    chosen = method.chosen(sums.plan, records)
+    rank = chosen["rank"]
+    sums.choose(**chosen)
     centre = _centre(taking, records)
     centres = _class_centres(taking, centre, sizes)
     variances, directions, flat = _spread(taking, centres, records)

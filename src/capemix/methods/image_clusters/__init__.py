@@ -17,7 +17,11 @@ from capemix.methods.class_gaussian import (
     check_samples,
     clipped_steps,
 )
-from capemix.methods.image_clusters.clusters import SMOOTH_A_RECORD, TEXTURES
+from capemix.methods.image_clusters.clusters import (
+    SMOOTH_A_RECORD,
+    TEXTURES,
+    tuned_clusters,
+)
 from capemix.methods.image_clusters.estimate import (
     CENTRE,
     CENTRES,
@@ -32,6 +36,7 @@ from capemix.methods.image_clusters.estimate import (
     image_rows,
 )
 from capemix.methods.projected import line
+from capemix.methods.shares import centres_part, exactly, sizes_share
 from capemix.queries import QueryShape
 from capemix.statistics.moments import replaced_moments
 from capemix.statistics.projection import MOST_EXACT, MOST_KEPT
@@ -61,9 +66,7 @@ TEXTURED: Final = 640
 """Of larger ones, in so many directions of the cosine transform, from the smoothest on."""
 
 SHARES: Final = {
-    CLASS_SIZES: 0.01,
     CENTRE: 0.01,
-    CENTRES: 0.05,
     SPREAD: 0.045,
     TEXTURE: 0.035,
     NEAREST: 0.10,
@@ -71,7 +74,13 @@ SHARES: Final = {
     CLUSTER_SPREADS: 0.30,
     LABELS: 0.25,
 }
-"""Of the budget; chosen on training rows that were held out (docs/research/images.md)."""
+"""Of the budget, in parts of all; chosen on training rows that were held out
+(docs/research/images.md). Of what clusters have, the classes' centres take their part."""
+
+_CLUSTERED: Final = (NEAREST, CLUSTERS, CLUSTER_SPREADS)
+
+_NORMS: Final = 0.05
+"""Of a sum's share, what finds the norm to clip at."""
 
 _WITHOUT_NORMS: Final = (CLASS_SIZES, CLUSTER_SPREADS, LABELS)
 """Nothing to clip; the clusters' norm serves; shortened to 1 as it is."""
@@ -179,6 +188,33 @@ class ImageClusters(Method):
             for clusters in (1, MOST_CLUSTERS)
         )
 
+    def chosen(self, plan: Plan, records: float) -> Choice:
+        """For so many records, as declared or counted with noise."""
+        rank, clusters = tuned_clusters(
+            records,
+            len(plan.known.listed),
+            min(self.most_rank(plan), self.smooth(plan)),
+            MOST_CLUSTERS,
+            (plan.multiplier or 0.0) / math.sqrt(SHARES[CLUSTER_SPREADS]),
+        )
+        return {"rank": rank, "clusters": clusters}
+
+    def shares(self, plan: Plan, *, rank: int, clusters: int) -> dict[str, float]:
+        """Of everything, in the order in which sums are asked for."""
+        sizes = sizes_share(plan.known.width)
+        rest = {name: SHARES[name] for name in SHARES if name != LABELS or self.soft_labels}
+        whole = sum(rest.values())
+        rest = {name: share * (1.0 - sizes) / whole for name, share in rest.items()}
+        if clusters == 1:
+            rest[CLUSTERS] += rest.pop(NEAREST)
+        found = {CLASS_SIZES: sizes, CENTRE: rest.pop(CENTRE), CENTRES: 0.0}
+        part = centres_part(rank, clusters)
+        for name, share in rest.items():
+            clustered = name in _CLUSTERED
+            found[name] = share * (1.0 - part) if clustered else share
+            found[CENTRES] += share * part if clustered else 0.0
+        return found
+
     def outline(self, plan: Plan) -> tuple[QueryShape, ...]:
         facts, deskewed = plan.known, bool(self.deskew)
         chosen = plan.chosen or {"rank": self.most_rank(plan), "clusters": MOST_CLUSTERS}
@@ -200,27 +236,26 @@ class ImageClusters(Method):
             CLUSTERS: ("counts and means by nearest point", "moments", 1 + r, groups),
             CLUSTER_SPREADS: ("pairs of directions by nearest point", "spreads", r**2, groups),
         }
-        shares = dict(SHARES)
-        if clusters == 1:  # whatever is chosen, the sums before it have the same part
-            shares[CLUSTERS] += shares.pop(NEAREST)
+        shares = self.shares(plan, rank=chosen["rank"], clusters=clusters)
         if self.soft_labels:
             features = features_of(self.shape(plan)) + 1
             of[LABELS] = ("gradients of a head on features", "head", features * classes, 1)
-        if plan.opening or facts.class_sizes is not None:
-            del shares[CLASS_SIZES]
-        return tuple(
-            each
-            for name, share in shares.items()
-            if name in of
-            for each in line(
-                name,
-                *of[name],
-                share,
-                norms=name not in _WITHOUT_NORMS,
-                repeats=REPEATS.get(name, 1),
-                replacement_factor=replaced_moments(WEIGHTS[name]) if name in WEIGHTS else None,
-            )
+        norms = {name: 0.0 if name in _WITHOUT_NORMS else _NORMS * shares[name] for name in shares}
+        lines = exactly(
+            [
+                each
+                for name, share in shares.items()
+                for each in line(
+                    name,
+                    *of[name],
+                    share - norms[name],
+                    norms=norms[name],
+                    repeats=REPEATS.get(name, 1),
+                    replacement_factor=replaced_moments(WEIGHTS[name]) if name in WEIGHTS else None,
+                )
+            ]
         )
+        return lines[1:] if plan.opening or facts.class_sizes is not None else lines
 
     def release(self, sums: Collector) -> SyntheticRows:
         return image_rows(self, sums)

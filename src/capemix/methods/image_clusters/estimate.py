@@ -69,14 +69,7 @@ def image_rows(method: ImageClusters, sums: Collector) -> SyntheticRows:
     taking = _Taking(sums, method.upright(plan), method=method)
     sizes = taking.sizes()
     records = float(sizes.sum())
-    rank, clusters = rule.tuned_clusters(
-        records,
-        len(sizes),
-        min(method.most_rank(plan), method.smooth(plan)),
-        (method.choices(plan)[-1] or {})["clusters"],
-        sums.noise_multiplier(CLUSTER_SPREADS),
-    )
-    sums.choose(rank=rank, clusters=clusters)
+    sums.choose(**method.chosen(plan, records))
     centre = taking.first(CENTRE, taking.projection(), rule.FIRST_AT, apart=False)[0] / records
     offsets, deviation = taking.first(
         CENTRES, taking.projection(centre=centre), rule.FIRST_AT, apart=True
