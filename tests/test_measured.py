@@ -31,7 +31,6 @@ from capemix.methods.measured import (
     ranges_of,
 )
 from capemix.methods.mixing import Mixing
-from capemix.methods.shares import opening_share
 from capemix.plan import Plan, make_plan
 from capemix.queries import Relation
 from capemix.randomness.source import SeededSource
@@ -84,7 +83,7 @@ def opening_plan(
         ("x0", "x1", "x2"), "label", classes, class_sizes, None if columns else PublicMap()
     )
     unit = make_plan(facts, Mixing(clip=clip), delta=1e-6, **who)
-    part = sum(opening_share(line.name, 3) for line in unit.opening)
+    part = sum(unit.method.opening_share(line.name, 3) for line in unit.opening)
     whole = gaussian_epsilon(gaussian_multiplier(epsilon, 1e-6) * math.sqrt(part), 1e-6)
     plan = make_plan(facts, Mixing(clip=clip), delta=1e-6, **who).calibrate(whole)
     assert budget_part(plan) == pytest.approx(part)
@@ -113,7 +112,8 @@ def test_together_facts_cost_what_was_asked_and_alone_less() -> None:
     assert opening_epsilon(plan) == pytest.approx(0.7, rel=1e-4)
     lines = plan.budget()[:-1]
     assert tuple(line.line for line in lines) == EVERY
-    assert [line.share for line in lines] == pytest.approx([opening_share(n, 3) for n in EVERY])
+    shares = [plan.method.opening_share(name, 3) for name in EVERY]
+    assert [line.share for line in lines] == pytest.approx(shares)
     composed = [line.epsilon_composed or math.inf for line in lines]
     assert composed == sorted(composed)
     assert composed[-1] == pytest.approx(0.7, rel=1e-4)
@@ -137,7 +137,7 @@ def test_what_is_declared_is_not_measured_and_its_share_is_left_for_the_method(
     plan = opening_plan(epsilon=0.7, **asked)
     lines = plan.budget()[:-1]
     assert tuple(line.name for line in plan.opening) == tuple(line.line for line in lines) == names
-    shares = [opening_share(name, 3) for name in names]
+    shares = [plan.method.opening_share(name, 3) for name in names]
     assert [line.share for line in lines] == pytest.approx(shares)
     assert plan.budget()[-1].share == pytest.approx(1.0 - sum(shares))
     assert opening_epsilon(plan) == pytest.approx(0.7, rel=1e-4)

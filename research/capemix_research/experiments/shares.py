@@ -166,7 +166,7 @@ def hand_set_opening() -> Iterator[None]:
     def share(name: str, columns: int) -> float:  # noqa: ARG001
         return HAND_SET_OPENING[name] * HAND_SET_PART
 
-    with mock.patch("capemix.methods.measured.opening_share", share):
+    with mock.patch("capemix.methods.base.opening_share", share):
         yield
 
 

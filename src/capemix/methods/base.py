@@ -12,6 +12,7 @@ import numpy.typing as npt
 
 from capemix.accounting.mint import PublishedClaim
 from capemix.facts import Facts
+from capemix.methods.shares import opening_share
 from capemix.queries import QueryShape, Relation
 from capemix.sums.steps import Step
 
@@ -77,6 +78,11 @@ class Method(ABC):
     def measures(self, facts: Facts) -> tuple[str, ...]:
         """The facts that are not declared and must be measured first, by the names in `facts`."""
         return facts.undeclared()
+
+    def opening_share(self, name: str, columns: int) -> float:
+        """The share of the whole budget of a sum that measures what is not declared, by its name in
+        `facts`."""
+        return opening_share(name, columns)
 
     def choices(self, plan: Plan) -> tuple[Choice | None, ...]:  # noqa: ARG002
         """Between them lies every choice that the method may make on the way, in how many numbers

@@ -19,7 +19,6 @@ from capemix.data.rows import named
 from capemix.errors import InputError
 from capemix.facts import CLASS_LIST, CLASS_SIZES, CLIP_NORM, RANGES, SCALES, Facts
 from capemix.methods.gaussians import shrunk_sizes
-from capemix.methods.shares import opening_share
 from capemix.methods.told import listed, records_of, stands_out, sure, told_sizes
 from capemix.queries import COUNTED, QueryShape
 from capemix.statistics.histograms import (
@@ -134,7 +133,7 @@ def lines(plan: Plan) -> tuple[QueryShape, ...]:
             numbers,
             groups,
             bound,
-            opening_share(name, width),
+            plan.method.opening_share(name, width),
             replacement_factor=2.0 if name == SCALES else COUNTED,
         )
         for name, (reads, kind, numbers, groups, bound) in ((name, of[name]) for name in names)

@@ -23,7 +23,7 @@ import numpy.typing as npt
 
 from capemix.accounting import mint
 from capemix.errors import InputError, member
-from capemix.facts import CLIP_NORM, MOST, Facts
+from capemix.facts import CLASS_SIZES, CLIP_NORM, MOST, Facts
 from capemix.methods import method
 from capemix.methods.base import Method, SyntheticRows
 from capemix.methods.mixing import paper
@@ -46,6 +46,9 @@ if TYPE_CHECKING:
     from capemix.plan import Plan
 
 MIXTURES: Final = "mixtures"
+
+SIZES_SHARE: Final = 0.01
+"""Of the budget, where class sizes are measured."""
 
 _LIKELY: Final = 100
 """Mixtures that a class is taken to have records for until its size is measured."""
@@ -288,6 +291,11 @@ class Mixing(Method):
             one_pool=self.pool is Pool.ALL,
         )
         return rows if declared else ZScoredRows(rows)
+
+    def opening_share(self, name: str, columns: int) -> float:
+        """Class sizes decide how often a record is drawn, and no more: one that is off makes its
+        class's mixtures as much too long or too short, all alike. Little of the budget will do."""
+        return SIZES_SHARE if name == CLASS_SIZES else super().opening_share(name, columns)
 
     def outline(self, plan: Plan) -> tuple[QueryShape, ...]:
         facts = plan.known
