@@ -499,7 +499,7 @@ def test_rows_beyond_two_a_record_are_smooth_rows_with_another_texture(
     found = release_of(
         bars(600),
         "image-clusters",
-        epsilon=16.0,
+        epsilon=8.0,
         soft_labels=True,
         normalise=WAY,
         class_sizes=(300, 300),
