@@ -346,7 +346,8 @@ class HostileWorld(RuleBasedStateMachine):
         self.ask(site, raw)
         if self.on_the_way and self.on_the_way[-1][0] == site:
             del self.on_the_way[-1]
-            body = {"complaints": sorted(about & set(run._dealers(site)))}
+            false = sorted(about & set(run._dealers(site)))
+            body = {"complaints": false, "keys": run._setting_among(())}
             message = Message("check", site, body)
             run.receive(site, wire.seal(run._context, identity(f"site {site}"), message))
 

@@ -270,9 +270,7 @@ class Account:
         What is fixed stays so: the terms, what was set aside by then, and that anything but a
         Gaussian was charged.
         """
-        after = replace(
-            self, total=self.total.minus(cost), growth=_less(self.growth, cost.growth)
-        )
+        after = replace(self, total=self.total.minus(cost), growth=_less(self.growth, cost.growth))
         if way is Way.ALONE:
             is_gone = terms is None and self.terms is not None
             return replace(

@@ -189,10 +189,10 @@ class Ledger:
         with self._connected() as database:
             return (lineage, run) in self._standing(database).runs
 
-    def refunded(self, lineage: str, run: str) -> bool:
-        """Whether what was charged for this run was taken back."""
+    def charged(self, lineage: str, run: str) -> bool:
+        """Whether this run was charged, and not refunded."""
         with self._connected() as database:
-            return _REFUND in self._standing(database).runs.get((lineage, run), {})
+            return self._standing(database).refundable(lineage, run) is not None
 
     # -- writing -----------------------------------------------------------------------------
 
@@ -381,9 +381,9 @@ class Lineage:
         """Whether this run was joined or charged, perhaps by a process that is no more."""
         return self.ledger.knows(self.name, run)
 
-    def refunded(self, run: str) -> bool:
-        """Whether what was charged for this run was taken back."""
-        return self.ledger.refunded(self.name, run)
+    def charged(self, run: str) -> bool:
+        """Whether this run was charged, and not refunded."""
+        return self.ledger.charged(self.name, run)
 
     def refund(self, run: str) -> None:
         """See `Ledger.refund`."""

@@ -182,9 +182,10 @@ class LinkFolder:
         """Let the node with this public key in."""
         self._asked("register", "supernode", "register", public.absolute(), LINK)
 
-    def start_run(self, out: Path) -> None:
-        """Begin a run, whose release will be in ``out``; returns once its outcome is there."""
-        config = f"out={json.dumps(str(out))}"
+    def start_run(self, out: Path, *, give_up: bool = False) -> None:
+        """Begin a run, whose release will be in ``out``, or go on with the one that was begun
+        there, or ``give_up`` that one; returns once its outcome is there."""
+        config = f"out={json.dumps(str(out))} give-up={json.dumps(give_up)}"
         self._asked("run", "run", self.folder / "app", LINK, "--run-config", config)
         wait_until(lambda: Outcome.read(out) is not None, _START_SECONDS, "the run does not begin")
 
