@@ -593,7 +593,8 @@ def test_init_writes_an_app_that_flower_can_read(plan: Plan, tmp_path: Path) -> 
     with pytest.raises(InputError, match="in use"):
         write_federation(tmp_path / "fed", plan)
     wrong: list[dict[str, Any]] = [{"out": "relative"}, {"round-seconds": 0.0}, {"chunk-bytes": 9}]
-    for change in (*wrong, {"wait-seconds": "soon"}, {"chunk-bytes": 65536.0}):
+    wrong += [{"wait-seconds": "soon"}, {"chunk-bytes": 65536.0}, {"give-up": 1}]
+    for change in wrong:
         with pytest.raises(InputError):
             Settings.from_config({**app["app"]["config"], **change})
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 import sqlite3
 from collections.abc import Callable
@@ -17,15 +18,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from agents import AgentsEngine, allowing
+from capemix import documents
 from capemix.accounting.cost import Cost, response_rdp
 from capemix.accounting.sampled import ORDERS
 from capemix.agent import Agent
 from capemix.data import LabeledRows, partition
 from capemix.engines.flower import coordinator_app
 from capemix.engines.flower import exchange as exchange_module
+from capemix.engines.flower.app_folder import run_config
 from capemix.engines.flower.coordinator_app import FlowerEngine
 from capemix.engines.flower.envelope import pack, pack_refusal, unpack
-from capemix.engines.flower.files import Outcome
+from capemix.engines.flower.files import Outcome, plan_text
 from capemix.engines.flower.unfinished import Unfinished
 from capemix.errors import BudgetError, CapemixError, InputError
 from capemix.facts import Facts
@@ -685,6 +688,26 @@ def test_a_release_that_is_given_up_is_refunded(
     assert outcome.reason == "it was given up"
     assert outcome.refunded == [0, 1, 2, 3]
     assert set(rounds_of(second)) == {"erase", "refund"}
+
+
+@pytest.mark.usefixtures("no_task")
+def test_only_what_was_begun_is_given_up(tmp_path: Path) -> None:
+    """Before any site is looked for."""
+    plan = a_plan()
+    engine = an_engine(tmp_path / "agents", plan)
+    (tmp_path / "plan.json").write_text(plan_text(plan))
+    (tmp_path / "roster.json").write_text(json.dumps(documents.as_json(engine.roster)))
+    config = run_config(
+        plan=tmp_path / "plan.json",
+        roster=tmp_path / "roster.json",
+        identity=tmp_path / "agents" / "coordinator.key",
+        out=tmp_path / "release",
+    )
+    context: Any = SimpleNamespace(run_config={**config, "give-up": True})
+    grid: Any = None
+    with pytest.raises(InputError, match="has no unfinished release beside it"):
+        coordinator_app.main(grid, context)
+    assert not Unfinished.begun(tmp_path / "release")
 
 
 @pytest.mark.parametrize("last", [0, 9])

@@ -199,7 +199,7 @@ def test_a_liar_a_dead_coordinator_and_a_dead_superlink_change_nothing_of_the_re
     has the bytes that one process makes."""
     plan = a_plan()
     standing = Standing(folder, processes, plan)
-    with a_proxy_for(standing.door) as port:
+    with a_proxy_for(standing.door, standing.federation / "tls") as port:
         link = standing.serve()
         agents = []
         for site in range(SITES):

@@ -211,7 +211,7 @@ def claim(port: int, authority: Path) -> list[str]:
 
 @pytest.fixture
 def proxy(owners_folder: Path) -> Iterator[int]:
-    with a_proxy_for(owners_folder / "door") as port:
+    with a_proxy_for(owners_folder / "door", owners_folder / "federation" / "tls") as port:
         yield port
 
 

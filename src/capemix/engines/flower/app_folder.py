@@ -114,7 +114,7 @@ def write_app(folder: Path, config: Mapping[str, str | float | bool]) -> None:
 
 def fitting_policy(plan: Plan) -> Policy:
     """A policy to start from: it allows this plan and nothing more, once a person approves it, and
-    has room for a few runs, since one that breaks off has cost what was uploaded."""
+    has room for a few runs, since one that breaks off may have cost what was uploaded."""
     guarantee, demands = plan.guarantee(), demands_of(plan)
     if guarantee.epsilon is None or plan.epsilon is None:
         raise InputError("epsilon", "must be finite", fix="a site agrees to no less")
