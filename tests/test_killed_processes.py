@@ -185,6 +185,25 @@ class Standing:
         until(over)
         return found[0]
 
+    def run_until_killed_after(self, round_: str) -> None:
+        """The coordinator is, once that round is over."""
+        running = self.run()
+        outcome = self.outcome_after(round_)
+        assert outcome.status == RUNNING
+        assert outcome.process is not None
+        os.kill(outcome.process.pid, signal.SIGKILL)
+        ended(running)
+        found = Outcome.read(self.release)
+        assert found is not None
+        assert found.status == DIED
+        assert not self.release.exists()
+
+
+def kinds(folder: Path) -> list[list[str]]:
+    """Of each site's ledger the lines."""
+    ledgers = [Ledger.open(folder / f"{site}.db") for site in range(SITES)]
+    return [[line.entry["kind"] for line in ledger.lines()] for ledger in ledgers]
+
 
 def ended(child: Child) -> str:
     until(lambda: not child.alive)
@@ -196,7 +215,10 @@ def test_a_liar_a_dead_coordinator_and_a_dead_superlink_change_nothing_of_the_re
 ) -> None:
     """One of four sites reveals a wrong share. The coordinator is killed between upload and unmask,
     and the SuperLink after it. Each time the same run is gone on with, and in the end the release
-    has the bytes that one process makes."""
+    has the bytes that one process makes.
+
+    Every limit is one release. That was paid for another one before, whose coordinator was killed
+    in the same way: it was given up, and refunded."""
     plan = a_plan()
     standing = Standing(folder, processes, plan)
     with a_proxy_for(standing.door, standing.federation / "tls") as port:
@@ -216,16 +238,12 @@ def test_a_liar_a_dead_coordinator_and_a_dead_superlink_change_nothing_of_the_re
         for site, agent in enumerate(agents):
             until(standing.socket(site).exists, agent)
 
-        first = standing.run()
-        outcome = standing.outcome_after("upload")
-        assert outcome.status == RUNNING
-        assert outcome.process is not None
-        os.kill(outcome.process.pid, signal.SIGKILL)
-        assert "died" in ended(first)
-        died = Outcome.read(standing.release)
-        assert died is not None
-        assert died.status == DIED
+        standing.run_until_killed_after("upload")
+        assert "refunded: 0, 1, 2, 3" in ended(standing.run("--give-up"))
+        assert kinds(folder) == [["limit", "charge", "refund"]] * SITES
+        assert not list(standing.federation.glob(".release*"))
 
+        standing.run_until_killed_after("upload")
         second = standing.run()
         standing.outcome_after("agree")
         os.kill(pid_of("flower-superlink", str(standing.federation / "superlink.db")), 9)
@@ -245,8 +263,7 @@ def test_a_liar_a_dead_coordinator_and_a_dead_superlink_change_nothing_of_the_re
     carry_out(plan, LocalEngine(parts(), SeededSource(SEED))).save(folder / "local")
     ours, theirs = (at / "synthetic.parquet" for at in (standing.release, folder / "local"))
     assert ours.read_bytes() == theirs.read_bytes()
-    charges = [Ledger.open(folder / f"{s}.db").accounts()["rows"].total.charges for s in range(4)]
-    assert charges == [1, 1, 1, 1]
+    assert kinds(folder) == [["limit", "charge", "refund", "charge"]] * SITES
 
 
 def test_a_second_agent_of_an_identity_refuses_to_start(folder: Path, processes: Processes) -> None:
