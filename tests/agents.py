@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ from capemix.protocol.coordinator import Run
 from capemix.protocol.policy import Policy
 from capemix.protocol.roster import Member, Roster
 from capemix.protocol.step import ReleaseStep
+from capemix.protocol.wire import ProtocolError
 from capemix.sums.query import SumQuery
 from capemix.sums.statistic import Statistic
 
@@ -69,6 +71,8 @@ class AgentsEngine:
         ]
         self.carry: Carry = lambda site, raw: self.agents[site].answer(raw)
         self.release, self.lost, self.included = bytes(16), dict[int, str](), tuple[int, ...]()
+        self.refunded = tuple[int, ...]()
+        self.refusals: list[str] = []
         self._folder, self._coordinator, self._seed, self._runs = folder, keys[0], seed, 0
 
     def check(self, plan: Plan) -> None:
@@ -99,12 +103,35 @@ class AgentsEngine:
         run = self.run_of(plan, query.name, query.summed)
         while run.round is not None:
             for site, raw in list(run.requests()):
-                run.receive(site, self.carry(site, raw))
+                self._ask(site, raw, partial(run.receive, site))
             for site, index in list(run.wanted()):
-                run.receive_chunk(site, index, self.carry(site, run.chunk_request(site, index)))
-            run.close()
+                raw = run.chunk_request(site, index)
+                self._ask(site, raw, partial(run.receive_chunk, site, index))
+            try:
+                run.close()
+            except ProtocolError:
+                self.refunded = self._given_back(run)
+                raise
         self.lost, self.included = run.lost, run.included
         return run.release_sums()
+
+    def _ask(self, site: int, raw: bytes, take: Callable[[bytes], None]) -> None:
+        """A site that refuses has not answered."""
+        try:
+            take(self.carry(site, raw))
+        except ProtocolError as error:
+            self.refusals.append(str(error))
+
+    def _given_back(self, run: Run) -> tuple[int, ...]:
+        """Who took back what it paid for a run that failed."""
+        refund = run.refund()
+        if refund is None:
+            return ()
+        for site, raw in refund.erase_requests().items():
+            self._ask(site, raw, partial(refund.take_erased, site))
+        for site, raw in refund.refund_requests().items():
+            self._ask(site, raw, partial(refund.take_refunded, site))
+        return refund.refunded
 
     def declined(self, plan: Plan, name: str, statistic: Statistic) -> str | None:
         """Why the first site does not take part in a sum; None if it does."""

@@ -206,12 +206,14 @@ def test_a_site_shows_shares_to_no_more_than_may_collude(tmp_path: Path) -> None
             world.run.receive(site, answer)
         world.run.close()
 
-    def asking(*holders: int) -> bytes:
+    shown = world.run._setting_among(())
+
+    def asking(*holders: int, keys: str = shown) -> bytes:
         complaints = {
             str(h): wire.seal(
                 world.run._context,
                 identity(f"site {h}"),
-                Message("check", h, {"complaints": [3]}),
+                Message("check", h, {"complaints": [3], "keys": keys}),
             ).decode()
             for h in holders
         }
@@ -219,6 +221,9 @@ def test_a_site_shows_shares_to_no_more_than_may_collude(tmp_path: Path) -> None
 
     fork = world.fork()
     assert fork.ask(3, asking(0)) is not None
+    other = world.fork()
+    assert other.ask(3, asking(0, keys="00" * 32)) is None
+    assert "site 0 complains, and was shown other keys" in other.refused[3]
     assert world.ask(3, asking(0, 1)) is None
     assert "2 sites complain about this one; 1 may collude" in world.refused[3]
 

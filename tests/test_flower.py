@@ -519,7 +519,7 @@ def identities() -> tuple[Roster, list[Ed25519PrivateKey]]:
 
 
 @pytest.mark.usefixtures("no_task")
-def test_nodes_are_matched_to_sites_and_strangers_left_out(plan: Plan) -> None:
+def test_nodes_are_matched_to_sites_and_strangers_left_out() -> None:
     roster, keys = identities()
 
     def hello(site: int, key: Ed25519PrivateKey, of: Roster = roster) -> Any:
@@ -537,14 +537,14 @@ def test_nodes_are_matched_to_sites_and_strangers_left_out(plan: Plan) -> None:
     }
     outcome = Outcome()
     grid: Any = FakeGrid({**strange, **nodes})
-    assert find_sites(grid, plan, roster, 1.5, outcome) == {0: 100, 1: 101, 2: 102}
+    assert find_sites(grid, roster, 1.5, outcome, 3) == {0: 100, 1: 101, 2: 102}
     assert set(outcome.nodes_left_out) == set(map(str, strange))
     assert "did not sign" in outcome.nodes_left_out["50"]
     with pytest.raises(ProtocolError, match="2 sites came; 3 of 4"):
-        find_sites(FakeGrid(dict(list(nodes.items())[:2])), plan, roster, 0.5, Outcome())  # type: ignore[arg-type]
+        find_sites(FakeGrid(dict(list(nodes.items())[:2])), roster, 0.5, Outcome(), 3)  # type: ignore[arg-type]
     outcome = Outcome()
     twice: Any = FakeGrid({**nodes, 300: hello(1, keys[1])})
-    assert find_sites(twice, plan, roster, 1.0, outcome)[1] == 101
+    assert find_sites(twice, roster, 1.0, outcome, 3)[1] == 101
     assert "here already" in outcome.nodes_left_out["300"]
 
 
@@ -593,7 +593,8 @@ def test_init_writes_an_app_that_flower_can_read(plan: Plan, tmp_path: Path) -> 
     with pytest.raises(InputError, match="in use"):
         write_federation(tmp_path / "fed", plan)
     wrong: list[dict[str, Any]] = [{"out": "relative"}, {"round-seconds": 0.0}, {"chunk-bytes": 9}]
-    for change in (*wrong, {"wait-seconds": "soon"}, {"chunk-bytes": 65536.0}):
+    wrong += [{"wait-seconds": "soon"}, {"chunk-bytes": 65536.0}, {"give-up": 1}]
+    for change in wrong:
         with pytest.raises(InputError):
             Settings.from_config({**app["app"]["config"], **change})
 

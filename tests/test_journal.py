@@ -272,7 +272,9 @@ def test_an_engine_that_is_begun_again_makes_the_sum_of_the_same_run(
     plan = counting_plan(4, 1, 0, samples=SAMPLES)
     world = World(plan, tmp_path / "unused")
     out = tmp_path / "release"
-    settings: Any = SimpleNamespace(out=out, chunk_bytes=LEAST_CHUNK, round_seconds=20.0)
+    settings: Any = SimpleNamespace(
+        out=out, chunk_bytes=LEAST_CHUNK, round_seconds=20.0, give_up=False
+    )
 
     def sum_with(grid: Any) -> np.ndarray:
         unfinished = Unfinished(out, plan, world.roster)

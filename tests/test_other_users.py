@@ -9,12 +9,10 @@ import os
 import shutil
 import signal
 import socket
-import socketserver
 import ssl
 import subprocess
 import sys
 import tempfile
-import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
@@ -24,6 +22,7 @@ import pytest
 
 from capemix.engines.flower.app_folder import write_federation
 from capemix.engines.flower.enclosure import Enclosure, EnclosureError, SharedLoopback, listening
+from standing import a_proxy_for
 from test_agent import a_plan
 
 ROOT, OWNER, STRANGER = 0, 54321, 54322
@@ -212,28 +211,8 @@ def claim(port: int, authority: Path) -> list[str]:
 
 @pytest.fixture
 def proxy(owners_folder: Path) -> Iterator[int]:
-    """The port of a stand-in for the reverse proxy: whatever comes in goes to the door."""
-
-    def carry(source: socket.socket, target: socket.socket) -> None:
-        with suppress(OSError):
-            while part := source.recv(1 << 16):
-                target.sendall(part)
-        with suppress(OSError):
-            target.shutdown(socket.SHUT_WR)
-
-    class PassOn(socketserver.BaseRequestHandler):
-        def handle(self) -> None:
-            with socket.socket(socket.AF_UNIX) as inside, suppress(OSError):
-                inside.connect(str(owners_folder / "door"))
-                back = threading.Thread(target=carry, args=(inside, self.request))
-                back.start()
-                carry(self.request, inside)
-                back.join()
-
-    with socketserver.ThreadingTCPServer(("127.0.0.1", 0), PassOn) as server:
-        threading.Thread(target=server.serve_forever).start()
-        yield server.server_address[1]
-        server.shutdown()
+    with a_proxy_for(owners_folder / "door", owners_folder / "federation" / "tls") as port:
+        yield port
 
 
 @pytest.fixture

@@ -46,6 +46,7 @@ from capemix.protocol.agreement import public_bytes
 from capemix.protocol.chunks import MOST_CHUNK
 from capemix.protocol.hello import introduce, is_challenge
 from capemix.protocol.policy import Policy
+from capemix.protocol.refund import REFUND
 from capemix.protocol.roster import Member, Roster
 from capemix.protocol.site import Site
 from capemix.protocol.step import ReleaseStep
@@ -89,8 +90,9 @@ class Agent:
     def __init__(self, state: SiteState) -> None:
         self._state = state
         self._runs: dict[str, Site] = {}
-        self._releases: dict[bytes, ReleaseStep] = {}
-        """The last sum of each release that this site uploaded."""
+        self._releases: dict[bytes, tuple[str, ReleaseStep | None]] = {}
+        """Of each release the last run in which this site uploaded, and its sum; None if it took
+        back what it paid, which ends the release here."""
         self._used: tuple[object, LabeledRows] | None = None
         self._lock = threading.Lock()
         self.journal = Journal.beside(state.budget.ledger.path)
@@ -110,6 +112,8 @@ class Agent:
                 return self._runs[run].chunk(raw)
             if run in self._runs:
                 reply = self._runs[run].answer(raw)
+                if asked.round == REFUND:
+                    self._take_back(run)
                 self._answered(asked.round, run)
                 return reply
             if state.budget.knows(run):
@@ -151,7 +155,7 @@ class Agent:
         agreed: list[ReleaseStep] = []
 
         def consent(step: ReleaseStep) -> str | None:
-            known = self._releases.get(step.release)
+            known = self._last(step.release)
             step = replace(step, paid=known is not None and known.paid)
             reason = step.follows(known)
             if reason is None:
@@ -203,11 +207,15 @@ class Agent:
             self._used = key, rows_for(self._state.rows, facts)
         return self._used[1]
 
+    def _last(self, release: bytes) -> ReleaseStep | None:
+        """The last sum of a release that this site uploaded, if the release goes on here."""
+        return self._releases.get(release, ("", None))[1]
+
     def _charge(self, run: str, step: ReleaseStep) -> None:
         """To the ledger, before anything is made of the rows. Runs may have gone on since this one
         was agreed to: it may no longer be its turn, or within the budget."""
         state = self._state
-        reason = step.follows(self._releases.get(step.release))
+        reason = step.follows(self._last(step.release))
         if reason is not None:
             raise ProtocolError(reason)
         costs = step.costs(state.policy.relation)
@@ -221,10 +229,27 @@ class Agent:
             raise ProtocolError(
                 "the budget over all runs would be overspent, or this run was charged already"
             ) from None
-        self._releases[step.release] = replace(step, paid=step.paid or at_once)
+        self._releases[step.release] = run, replace(step, paid=step.paid or at_once)
         try:
             self._note("charged", run, step, epsilon=costs[0].epsilon, delta=costs[0].delta)
         except InputError as error:  # what is paid for is made: the ledger has it
+            _LOG.error("%s", error)
+
+    def _take_back(self, run: str) -> None:
+        """What was charged for a run that told nothing. It may have paid for later sums, too: so
+        not once one of them was uploaded, and none is from here on."""
+        budget = self._state.budget
+        if not budget.charged(run):
+            return  # it never paid, or took it back before
+        release = next((of for of, (last, _) in self._releases.items() if last == run), None)
+        if release is None:
+            raise ProtocolError("a later sum of the release was uploaded: what was paid stays paid")
+        self._releases[release] = run, None
+        self._paid.discard(release)
+        budget.refund(run)
+        try:
+            self.journal.note("refunded", site=self._state.number, run=run, release=release.hex())
+        except InputError as error:  # the ledger has it
             _LOG.error("%s", error)
 
     def _draws(self, query: SumQuery) -> Source:

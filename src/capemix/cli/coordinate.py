@@ -61,10 +61,20 @@ def run(
             show_default=False,
         ),
     ] = None,
+    give_up: Annotated[
+        bool,
+        typer.Option(
+            "--give-up",
+            help="End the release that was begun at --out; sites take back what they can.",
+        ),
+    ] = False,
     json: opt.Json = False,
 ) -> None:
-    """Propose the plan to the sites, and wait for the release or the reason why there is none."""
+    """Propose the plan to the sites, and wait for the release or the reason why there is none. A
+    release that was begun at --out is gone on with."""
     check_flower()
+    if give_up and out is None:
+        raise InputError("out", "must be given", fix="name the release that is given up")
     import time
 
     from capemix.engines.flower.files import RUNNING, Outcome
@@ -72,7 +82,7 @@ def run(
 
     link = LinkFolder.of(folder)
     target = link.next_release() if out is None else out.absolute()
-    link.start_run(target)
+    link.start_run(target, give_up=give_up)
     tell = None if json else Narrator()
     while (found := Outcome.read(target)) is not None and found.status == RUNNING:
         if tell is not None:
@@ -104,6 +114,7 @@ def outcome(
         lines = [f"{release}: {found.status}{why}"]
         lines += [f"in: {listed(found.included)}"] if found.included else []
         lines += [f"lost: site {site}: {why}" for site, why in found.lost.items()]
+        lines += [f"refunded: {listed(found.refunded)}"] if found.refunded else []
         lines += [f"left out: node {node}: {why}" for node, why in found.nodes_left_out.items()]
         lines += [str(found.progress)] if found.progress else []
         for line in lines:

@@ -51,7 +51,7 @@ def show(
     place: opt.LedgerFile = None,
     json: opt.Json = False,
 ) -> None:
-    """Every limit, every charge and every run joined on a sparse graph, and what is left."""
+    """Every limit, charge and refund, every run joined on a sparse graph, and what is left."""
     from capemix.cli.show import print_json, print_ledger
     from capemix.ledger import Ledger
     from capemix.ledger.filter import repetitions
@@ -111,6 +111,12 @@ def _standing(account: Any) -> dict[str, Any]:
     return {"used": used, "left": None if used is None else max(0.0, 1.0 - used)}
 
 
+def _what(entry: dict[str, Any]) -> str:
+    """Of a line that charges nothing."""
+    kind = str(entry["kind"])
+    return f"{kind} of line {entry['of']}" if "of" in entry else kind
+
+
 def _row(line: Line) -> dict[str, Any]:
     entry, account = line.entry, line.account
     charge = line.cost is not None
@@ -119,7 +125,7 @@ def _row(line: Line) -> dict[str, Any]:
         "line": entry["line"],
         "time": entry["time"],
         "lineage": printable(line.lineage),
-        "what": printable(entry["what"] if charge else entry["kind"]),
+        "what": printable(entry["what"] if charge else _what(entry)),
         "run": entry.get("run"),
         "epsilon": entry["epsilon"] if charge else None,
         "delta": entry["delta"] if charge else None,

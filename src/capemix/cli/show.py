@@ -61,7 +61,7 @@ def print_table(title: str, rows: list[dict[str, Any]]) -> None:
 
 
 def print_ledger(lines: list[dict[str, Any]]) -> None:
-    """Limits, charges and runs joined, a line each, with where they left their lineage."""
+    """Limits, charges, refunds and runs joined, a line each, with where they left their lineage."""
     table = Table(box=None, pad_edge=False)
     for name in ("line", "time", "lineage", "what"):
         table.add_column(name)

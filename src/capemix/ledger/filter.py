@@ -126,6 +126,21 @@ class Total:
             charges=self.charges + 1,
         )
 
+    def minus(self, cost: Cost) -> Total:
+        """Without one of the costs that were added up."""
+        if self.charges == 1:
+            return Total()
+        return Total(
+            epsilon=_less(self.epsilon, cost.epsilon),
+            delta=_less(self.delta, cost.delta),
+            curve={a: _less(spent, cost.curve[a]) for a, spent in self.curve.items()},
+            squared=_less(self.squared, math.inf if cost.squared is None else cost.squared),
+            failure=_less(self.failure, cost.failure),
+            distance=_less(self.distance, cost.distance),
+            growth=_less(self.growth, cost.growth),
+            charges=self.charges - 1,
+        )
+
 
 @dataclass(frozen=True)
 class Account:
@@ -251,6 +266,30 @@ class Account:
             distance=self.distance + cost.distance,
         )
 
+    def refunded(self, cost: Cost, way: Way, terms: Terms | None) -> Account:
+        """Without a charge whose release was never made; ``terms`` are those it was made under.
+
+        What is fixed stays so: the terms, what was set aside by then, and that anything but a
+        Gaussian was charged.
+        """
+        after = replace(self, total=self.total.minus(cost), growth=_less(self.growth, cost.growth))
+        if way is Way.ALONE:
+            is_gone = terms is None and self.terms is not None
+            return replace(
+                after,
+                divergence=_less(self.divergence, cost.epsilon),
+                aside=self.aside if is_gone else _less(self.aside, cost.delta),
+            )
+        if terms is None:
+            raise ValueError("a curve is charged under terms")
+        return replace(
+            after,
+            squared=_less(self.squared, math.inf if cost.squared is None else cost.squared),
+            divergence=_less(self.divergence, cost.curve.get(terms.order, math.inf)),
+            aside=_less(self.aside, cost.failure),
+            distance=_less(self.distance, cost.distance),
+        )
+
     def admit(
         self, cost: Cost, *, whole: Cost | None = None, instead: Cost | None = None
     ) -> tuple[Account, Way, Cost] | None:
@@ -332,6 +371,11 @@ class Account:
             most = gaussian_multiplier(epsilon, left * gaussians) ** -2
             fits = max(fits, _times(most * (1 + _ROUNDING), cost.squared))
         return fits, Terms(order, kept, gaussians)
+
+
+def _less(added_up: float, one: float) -> float:
+    """A sum without one of the numbers in it; an infinite one stays so."""
+    return math.inf if math.isinf(added_up) else max(0.0, added_up - one)
 
 
 def _part(spent: float, most: float) -> float:

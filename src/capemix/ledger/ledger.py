@@ -1,9 +1,10 @@
-"""The ledger on disk: one SQLite file, a line for every limit, every charge and every run that was
-joined on a graph that may fall apart, never changed.
+"""The ledger on disk: one SQLite file, a line for every limit, every charge, every refund and every
+run that was joined on a graph that may fall apart, never changed.
 
 A charge is one transaction that takes the write lock before it reads, so that two processes cannot
 both spend what is left; it is in the write-ahead log and synced before `charge` returns, so that
-whatever is made afterwards has been counted. Nothing is ever given back.
+whatever is made afterwards has been counted. A charge is taken back for one reason alone: its run
+in a federation has told nothing, and never will (`protocol.refund`).
 """
 
 from __future__ import annotations
@@ -33,6 +34,7 @@ _PATIENCE_S: Final = 60.0
 _LONGEST_NAME: Final = 100
 _LIMIT: Final = "limit"
 _CHARGE: Final = "charge"
+_REFUND: Final = "refund"
 _JOINED: Final = "joined"
 _POLICY: Final = "policy"
 _SCHEMA: Final = (
@@ -63,13 +65,13 @@ class Line:
 
 @dataclass
 class _Walked:
-    """How far this process has read the chain: where the lineages stood there, and which runs they
-    had joined or been charged for."""
+    """How far this process has read the chain, and where the lineages stood there."""
 
     lines: int = 0
     hash: str = chain.START
     accounts: dict[str, Account] = field(default_factory=dict)
-    runs: dict[tuple[str, str], set[str]] = field(default_factory=dict)
+    runs: dict[tuple[str, str], dict[str, int]] = field(default_factory=dict)
+    """Of each lineage's runs: in which line it was joined, charged or refunded."""
     joined: Counter[str] = field(default_factory=Counter)
     """How often each lineage joined a graph that may fall apart."""
 
@@ -78,13 +80,44 @@ class _Walked:
         at = self.lines
         return at == 0 or (at <= len(written) and written[at - 1][2] == self.hash)
 
-    def advance(self, line: Line, found: str) -> None:
-        self.lines, self.hash = self.lines + 1, found
-        self.accounts[line.lineage] = line.account
-        run = line.entry.get("run")
-        if run is not None:
-            self.runs.setdefault((line.lineage, run), set()).add(line.entry["kind"])
-        self.joined[line.lineage] += line.entry["kind"] == _JOINED
+    def advance(self, written: Sequence[tuple[int, str, str]]) -> list[Line]:
+        """Read on to the end of the chain, of which this is all."""
+        lines = []
+        for number, text, found in written[self.lines :]:
+            line = self._read(documents.parse(text, name="the ledger"), written)
+            self.lines, self.hash = number, found
+            self.accounts[line.lineage] = line.account
+            run, kind = line.entry.get("run"), line.entry["kind"]
+            if run is not None:
+                self.runs.setdefault((line.lineage, run), {})[kind] = number
+            self.joined[line.lineage] += kind == _JOINED
+            lines.append(line)
+        return lines
+
+    def _read(self, entry: dict[str, Any], written: Sequence[tuple[int, str, str]]) -> Line:
+        """What a line did to its lineage, by what it says itself of order and way."""
+        name = entry["lineage"]
+        if entry["kind"] == _LIMIT:
+            limit = Limit(entry["epsilon"], entry["delta"], Relation(entry["relation"]))
+            return Line(entry, replace(self.accounts.get(name, Account(limit)), limit=limit))
+        account = self.accounts[name]
+        if entry["kind"] == _JOINED:
+            return Line(entry, account)
+        if entry["kind"] == _REFUND:
+            of = self.refundable(name, entry["run"])
+            if of is None or of != entry["of"]:
+                raise ValueError("a refund of what was not charged, or was refunded before")
+            charge = documents.parse(written[of - 1][1], name="the ledger")
+            terms, way = chain.terms_from_json(charge), Way(charge["way"])
+            return Line(entry, account.refunded(chain.cost_from_json(charge), way, terms))
+        cost = chain.cost_from_json(entry)
+        fixed = account.fixed(chain.terms_from_json(entry))
+        return Line(entry, fixed.charged(cost, Way(entry["way"])), cost)
+
+    def refundable(self, lineage: str, run: str) -> int | None:
+        """The line in which the run was charged, unless it was refunded."""
+        known = self.runs.get((lineage, run), {})
+        return None if _REFUND in known else known.get(_CHARGE)
 
 
 class Ledger:
@@ -126,7 +159,7 @@ class Ledger:
     def lines(self) -> list[Line]:
         """Every line with where it left its lineage; raises at the first one that was edited."""
         with self._connected() as database:
-            return self._replayed(self._checked(_read(database)), {})
+            return self._advanced(_Walked(), self._checked(_read(database)))
 
     def head(self) -> Head:
         with self._connected() as database:
@@ -136,7 +169,7 @@ class Ledger:
         """Walk the chain; raises at the first edited line, or if it misses ``head``."""
         with self._connected() as database:
             written = self._checked(_read(database))
-        self._replayed(written, {})
+        self._advanced(_Walked(), written)
         hashes = [found for _, _, found in written]
         if head is not None and not chain.passes(hashes, head):
             raise InputError(
@@ -155,6 +188,11 @@ class Ledger:
         """Whether this run was joined or charged, perhaps by a process that is no more."""
         with self._connected() as database:
             return (lineage, run) in self._standing(database).runs
+
+    def charged(self, lineage: str, run: str) -> bool:
+        """Whether this run was charged, and not refunded."""
+        with self._connected() as database:
+            return self._standing(database).refundable(lineage, run) is not None
 
     # -- writing -----------------------------------------------------------------------------
 
@@ -221,6 +259,22 @@ class Ledger:
             )
             return paid is instead
 
+    def refund(self, lineage: str, run: str) -> None:
+        """Take back what was charged for a run of which nothing was told and nothing can be: that
+        this is so, the caller has to know. At most once a charge, which is on disk when this
+        returns; otherwise `BudgetError`, and nothing is written."""
+        with self._writing() as (database, standing):
+            charged = standing.refundable(lineage, run)
+            if charged is None:
+                raise BudgetError(
+                    "the run",
+                    "was not charged, or was refunded already",
+                    value=run,
+                    fix="leave it as it is",
+                )
+            entry = {"kind": _REFUND, "lineage": lineage, "run": run, "of": charged}
+            self._append(database, entry)
+
     def join(self, lineage: str, run: str, most: int) -> bool:
         """Write down that a run whose graph may fall apart was joined, unless ``most`` were before:
         what a release pays for bad graphs covers so many draws. It is on disk when this returns.
@@ -254,11 +308,9 @@ class Ledger:
             )
         return written
 
-    def _replayed(
-        self, written: Sequence[tuple[int, str, str]], accounts: dict[str, Account]
-    ) -> list[Line]:
+    def _advanced(self, known: _Walked, written: Sequence[tuple[int, str, str]]) -> list[Line]:
         try:
-            return list(_replay([text for _, text, _ in written], accounts))
+            return known.advance(written)
         except (ValueError, KeyError, TypeError, AttributeError):
             raise _unreadable(self.path) from None
 
@@ -268,10 +320,7 @@ class Ledger:
         written, known = self._checked(_read(database)), self._walked
         if not known.passes(written):
             known = _Walked()
-        new = written[known.lines :]
-        lines = self._replayed(new, dict(known.accounts))
-        for line, (_, _, found) in zip(lines, new, strict=True):
-            known.advance(line, found)
+        self._advanced(known, written)
         self._walked = known
         return known
 
@@ -331,6 +380,14 @@ class Lineage:
     def knows(self, run: str) -> bool:
         """Whether this run was joined or charged, perhaps by a process that is no more."""
         return self.ledger.knows(self.name, run)
+
+    def charged(self, run: str) -> bool:
+        """Whether this run was charged, and not refunded."""
+        return self.ledger.charged(self.name, run)
+
+    def refund(self, run: str) -> None:
+        """See `Ledger.refund`."""
+        self.ledger.refund(self.name, run)
 
     def join(self, run: str, most: int) -> bool:
         """See `Ledger.join`."""
@@ -414,25 +471,6 @@ def _make(target: Path) -> None:
 
 def _read(database: sqlite3.Connection) -> list[tuple[int, str, str]]:
     return database.execute("SELECT line, text, hash FROM entries ORDER BY line").fetchall()
-
-
-def _replay(texts: Sequence[str], accounts: dict[str, Account]) -> Iterator[Line]:
-    """What each line did to its lineage, by what it says itself of order and way. ``accounts`` is
-    where the lineages stood before, and is brought up to date."""
-    for text in texts:
-        entry = documents.parse(text, name="the ledger")
-        name = entry["lineage"]
-        if entry["kind"] == _LIMIT:
-            limit = Limit(entry["epsilon"], entry["delta"], Relation(entry["relation"]))
-            accounts[name] = replace(accounts.get(name, Account(limit)), limit=limit)
-            yield Line(entry, accounts[name])
-        elif entry["kind"] == _JOINED:
-            yield Line(entry, accounts[name])
-        else:
-            cost = chain.cost_from_json(entry)
-            fixed = accounts[name].fixed(chain.terms_from_json(entry))
-            accounts[name] = fixed.charged(cost, Way(entry["way"]))
-            yield Line(entry, accounts[name], cost)
 
 
 def _limit_as_json(lineage: str, limit: Limit) -> dict[str, Any]:

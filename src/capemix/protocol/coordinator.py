@@ -35,6 +35,7 @@ from capemix.protocol.answering import ROUNDS
 from capemix.protocol.chunks import DEFAULT_CHUNK, LEAST_CHUNK, MOST_CHUNK, MOST_CHUNKS, Cut
 from capemix.protocol.dealing import check_dealing, deal_for
 from capemix.protocol.journal import Journal
+from capemix.protocol.refund import Refund
 from capemix.protocol.revealed import Revealed
 from capemix.protocol.roster import Roster
 from capemix.protocol.spool import Spool
@@ -94,6 +95,9 @@ class Run:
         self._members: tuple[int, ...] = ()
         self._included: tuple[int, ...] | None = None  # once it is decided
         self._revealed = Revealed(self._query.federation.share_threshold)
+        self.failed: str | None = None
+        """Why the run ended without a sum. What its sites paid for it may be given back."""
+        self._erased: dict[str, str] | None = None  # once it is decided
         self.lost: dict[int, str] = {}
         """Why a site is missing: shown to the coordinator's people, never to other sites."""
         self._journal: Journal | None = None
@@ -268,8 +272,8 @@ class Run:
                 bytes.fromhex(self._replies["keys"][site].body["mask"]),
             )
         elif round_ == "check":
-            sites = len(self._roster.sites)
-            replies.check_complaints(body, sites, set(self._dealers(site)))
+            sites, keys = len(self._roster.sites), self._setting_among(())
+            replies.check_complaints(body, sites, set(self._dealers(site)), keys)
         elif round_ == "open":
             dealt = self._replies["shares"][site].body
             replies.check_opened(body, {h: deal_for(dealt, h) for h in self._accused[site]})
@@ -294,7 +298,10 @@ class Run:
 
     @property
     def _setting(self) -> str:
-        return setting_of({s: m.body for s, m in self._replies["keys"].items()}, self._members)
+        return self._setting_among(self._members)
+
+    def _setting_among(self, members: tuple[int, ...]) -> str:
+        return setting_of({s: m.body for s, m in self._replies["keys"].items()}, members)
 
     # -- the end of a round ----------------------------------------------------------------------
 
@@ -306,7 +313,11 @@ class Run:
             self.mark_lost(site, self._silence(site))
         for site, why in self._caught().items():
             self.mark_lost(site, why)
-        self._check_enough()
+        try:
+            self._check_enough()
+        except ProtocolError as error:
+            self.fail(str(error))
+            raise
         included = self.included if self.round == "upload" else ()
         if self._journal is not None:
             self._journal.note(closed=self.round, included=list(included))
@@ -367,6 +378,28 @@ class Run:
         if self.round is not None:
             self._replies[self.round] = {}
 
+    # -- without a sum ---------------------------------------------------------------------------
+
+    def fail(self, why: str) -> None:
+        """No further round is opened."""
+        self.failed = printable(why)
+        if self._journal is not None:
+            self._journal.note(failed=self.failed)
+            self._journal.keep()
+
+    def refund(self) -> Refund | None:
+        """Of a run that failed: what is left to do for its sites. None where nobody was asked for
+        an upload, and so nobody paid, or where too many have revealed."""
+        if self.failed is None or self.round not in ("upload", "agree", "unmask"):
+            return None
+        revealed = self._answers if self.round == "unmask" else {}
+        holders = tuple(s for s in range(len(self._roster.sites)) if s not in revealed)
+        found = Refund(self._context, self._identity, self._roster, self._query.federation, holders)
+        if not found.possible:
+            return None
+        found.go_on(self._erased, self._journal)
+        return found
+
     # -- after a crash ---------------------------------------------------------------------------
 
     def _go_on(self, journal: Journal) -> None:
@@ -376,6 +409,10 @@ class Run:
                 self.receive(event["of"], event["reply"].encode())
             elif "lost" in event:
                 self.mark_lost(event["of"], event["lost"])
+            elif "failed" in event:
+                self.failed = event["failed"]
+            elif "erased" in event:
+                self._erased = event["erased"]
             else:
                 self._advance(tuple(event["included"]))
         if self.round == "upload":

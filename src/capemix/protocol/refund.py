@@ -10,13 +10,25 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
 from capemix.federation import Federation, MaskKind
+from capemix.protocol.journal import Journal
 from capemix.protocol.roster import Roster
-from capemix.protocol.wire import Context, Message, is_signed
+from capemix.protocol.wire import (
+    COORDINATOR,
+    Context,
+    Message,
+    ProtocolError,
+    is_signed,
+    open_message,
+    seal,
+)
 
 ERASE: Final = "erase"
 ERASED: Final = "erased"
 REFUND: Final = "refund"
+REFUNDED: Final = "refunded"
 
 
 def erasures_needed(federation: Federation) -> int | None:
@@ -35,6 +47,81 @@ def erasures_needed(federation: Federation) -> int | None:
 
 def erased_by(site: int) -> Message:
     return Message(ERASED, site, {})
+
+
+def refunded_by(site: int) -> Message:
+    return Message(REFUNDED, site, {})
+
+
+class Refund:
+    """The coordinator's side of it: it asks every site that it reaches to erase its shares, and
+    shows those that did how many did. The two questions stay the same if it dies between them.
+
+    ``holders`` are the sites that have not revealed any, as far as it knows.
+    """
+
+    def __init__(
+        self,
+        context: Context,
+        identity: Ed25519PrivateKey,
+        roster: Roster,
+        federation: Federation,
+        holders: tuple[int, ...],
+    ) -> None:
+        self._context, self._identity = context, identity
+        self._roster, self._federation = roster, federation
+        self._journal: Journal | None = None
+        self._decided = False
+        self.holders = holders
+        self.erased: dict[str, str] = {}
+        """Signatures, by sites' numbers."""
+        self.refunded: tuple[int, ...] = ()
+        """Sites that say that they took back what they paid."""
+
+    @property
+    def possible(self) -> bool:
+        needed = erasures_needed(self._federation)
+        return needed is not None and len(self.holders) >= needed
+
+    def go_on(self, decided: dict[str, str] | None, journal: Journal | None) -> None:
+        """From where a coordinator before this one was."""
+        self._decided, self._journal = decided is not None, journal
+        self.erased = dict(decided or {})
+
+    def erase_requests(self) -> dict[int, bytes]:
+        """To whom it is still open; nobody, once it is decided who erased."""
+        raw = seal(self._context, self._identity, Message(ERASE, COORDINATOR, {}))
+        return {} if self._decided else dict.fromkeys(self.holders, raw)
+
+    def take_erased(self, site: int, raw: bytes) -> None:
+        """A site's word that its shares are gone. What it did not sign counts as silence."""
+        message = self._opened(site, raw, ERASED)
+        if message is not None:
+            self.erased[str(site)] = message.signature.hex()
+
+    def refund_requests(self) -> dict[int, bytes]:
+        """Who erased takes back what it paid, if enough did; otherwise nobody can."""
+        if not refundable(self._context, self._roster, self._federation, self.erased):
+            return {}
+        if self._journal is not None and not self._decided:
+            self._journal.note(erased=self.erased)
+            self._journal.keep()
+        self._decided = True
+        message = Message(REFUND, COORDINATOR, {"erased": self.erased})
+        raw = seal(self._context, self._identity, message)
+        return {int(site): raw for site in sorted(self.erased, key=int)}
+
+    def take_refunded(self, site: int, raw: bytes) -> None:
+        if self._opened(site, raw, REFUNDED) is not None:
+            self.refunded = tuple(sorted({*self.refunded, site}))
+
+    def _opened(self, site: int, raw: bytes, round_: str) -> Message | None:
+        key = self._roster.sites[site].key
+        try:
+            message = open_message(self._context, raw, key, round=round_, sender=site)
+        except ProtocolError:
+            return None
+        return None if message.body else message
 
 
 def refundable(

@@ -39,8 +39,11 @@ def check_site_keys(context: Context, site: int, body: Body, commit: str) -> Non
         raise ProtocolError("its two keys are one")
 
 
-def check_complaints(body: Body, sites: int, dealers: set[int]) -> None:
-    must_have(body, "complaints")
+def check_complaints(body: Body, sites: int, dealers: set[int], keys: str) -> None:
+    """``keys`` is the digest of those that all sites were shown."""
+    must_have(body, "complaints", "keys")
+    if body["keys"] != keys:
+        raise ProtocolError("it was shown other keys")
     if not set(sites_of(body, "complaints", sites)) <= dealers:
         raise ProtocolError("it complains about a site that dealt it nothing")
 

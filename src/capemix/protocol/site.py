@@ -28,7 +28,7 @@ from capemix.protocol.agreement import (
 from capemix.protocol.answering import Answering
 from capemix.protocol.chunks import LEAST_CHUNK, MOST_CHUNK, Cut
 from capemix.protocol.dealing import Box, Shares
-from capemix.protocol.refund import ERASE, erased_by, refundable
+from capemix.protocol.refund import ERASE, erased_by, refundable, refunded_by
 from capemix.protocol.roster import Roster
 from capemix.protocol.step import ReleaseStep
 from capemix.protocol.wire import (
@@ -131,7 +131,7 @@ class Site(Answering):
         if ERASE not in self._replies or not enough:
             raise ProtocolError("too few sites erased their shares: what was paid stays paid")
         self.refunded = True
-        return Message("refunded", self._number, {})
+        return refunded_by(self._number)
 
     # -- the plan ----------------------------------------------------------------------------------
 
@@ -226,7 +226,8 @@ class Site(Answering):
             shares = self._own_box.open(peer, self._boxes[peer], sealed)
             if shares is not None and dealing.are_shares_of(deal, shares):
                 self._held[peer] = shares
-        return {"complaints": sorted(set(self._deals) - set(self._held))}
+        complaints = sorted(set(self._deals) - set(self._held))
+        return {"complaints": complaints, "keys": setting_of(self._keys_shown, ())}
 
     def _open(self, body: dict[str, Any]) -> dict[str, Any]:
         """Show a share to whoever says that it got none. This site sealed it as it should, so who
@@ -236,6 +237,9 @@ class Site(Answering):
         for holder, message in complaints.items():
             if self._number not in sites_of(message.body, "complaints", sites):
                 raise ProtocolError(f"site {holder} did not complain about this site")
+            # One that was begun anew has another key, and cannot open what was sealed for the old.
+            if message.body.get("keys") != setting_of(self._keys_shown, ()):
+                raise ProtocolError(f"site {holder} complains, and was shown other keys")
         if not set(complaints) <= set(self._dealt) or len(complaints) > most:
             raise ProtocolError(
                 f"{len(complaints)} sites complain about this one; {most} may collude"

@@ -23,7 +23,7 @@ COORDINATOR: Final = -1
 MAX_MESSAGE: Final = 1 << 24
 SIGNATURE_BYTES: Final = 64
 _FIELDS: Final = {"version", "round", "sender", "run", "body", "signature"}
-_VERSION: Final = "capemix-protocol/3"
+_VERSION: Final = "capemix-protocol/4"
 
 
 class ProtocolError(CapemixError):

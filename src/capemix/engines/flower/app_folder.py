@@ -87,7 +87,7 @@ def run_config(
     wait_seconds: float = 600.0,
     round_seconds: float = 600.0,
     chunk_bytes: int = CHUNK_BYTES,
-) -> dict[str, str | float | int]:
+) -> dict[str, str | float | bool]:
     """What `coordinator_app.Settings` reads."""
     return {
         "plan": str(plan.absolute()),
@@ -97,10 +97,11 @@ def run_config(
         "wait-seconds": float(wait_seconds),
         "round-seconds": float(round_seconds),
         "chunk-bytes": chunk_bytes,
+        "give-up": False,
     }
 
 
-def write_app(folder: Path, config: Mapping[str, str | float | int]) -> None:
+def write_app(folder: Path, config: Mapping[str, str | float | bool]) -> None:
     package = folder / PACKAGE
     package.mkdir(parents=True)
     # A JSON string or number is the same in TOML.
@@ -113,7 +114,7 @@ def write_app(folder: Path, config: Mapping[str, str | float | int]) -> None:
 
 def fitting_policy(plan: Plan) -> Policy:
     """A policy to start from: it allows this plan and nothing more, once a person approves it, and
-    has room for a few runs, since one that breaks off has cost what was uploaded."""
+    has room for a few runs, since one that breaks off may have cost what was uploaded."""
     guarantee, demands = plan.guarantee(), demands_of(plan)
     if guarantee.epsilon is None or plan.epsilon is None:
         raise InputError("epsilon", "must be finite", fix="a site agrees to no less")

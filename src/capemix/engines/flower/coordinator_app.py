@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import secrets
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from logging import INFO
 from pathlib import Path
@@ -73,6 +73,8 @@ class Settings:
     wait_seconds: float
     round_seconds: float
     chunk_bytes: int
+    give_up: bool = False
+    """End the release that was begun, and have its sites take back what they can."""
 
     @classmethod
     def from_config(cls, config: Mapping[str, Any]) -> Settings:
@@ -95,6 +97,11 @@ class Settings:
                 )
             return found
 
+        give_up = config.get("give-up", False)
+        if type(give_up) is not bool:
+            raise InputError(
+                "run config give-up", "must be true or false", value=give_up, fix="try false"
+            )
         chunk_bytes = config.get("chunk-bytes", CHUNK_BYTES)
         if type(chunk_bytes) is not int or not LEAST_CHUNK <= chunk_bytes <= MOST_CHUNK:
             raise InputError(
@@ -111,6 +118,7 @@ class Settings:
             wait_seconds=seconds("wait-seconds"),
             round_seconds=seconds("round-seconds"),
             chunk_bytes=chunk_bytes,
+            give_up=give_up,
         )
 
 
@@ -157,10 +165,15 @@ def _conduct(grid: Grid, settings: Settings, outcome: Outcome) -> None:
             value=len(roster.sites),
             fix="bring the two in line",
         )
+    if settings.give_up and not Unfinished.begun(settings.out):
+        raise InputError(
+            "out", "has no unfinished release beside it", value=settings.out, fix="name another"
+        )
     check_room(plan)  # before a site is charged for rows that cannot be drawn here
     settings.out.parent.mkdir(parents=True, exist_ok=True)
     identity = load_identity(settings.identity)
-    node_of = find_sites(grid, plan, roster, settings.wait_seconds, outcome)
+    needed = 0 if settings.give_up else plan.federation.sites - plan.federation.dropouts
+    node_of = find_sites(grid, roster, settings.wait_seconds, outcome, needed)
     unfinished = Unfinished(settings.out, plan, roster)
     if unfinished.goes_on:
         _say(f"going on with the release that was begun in {unfinished.folder}")
@@ -176,7 +189,8 @@ def _conduct(grid: Grid, settings: Settings, outcome: Outcome) -> None:
 
 
 class FlowerEngine:
-    """Noisy sums from the sites, a run of the protocol for each. Every site charges its own ledger.
+    """Noisy sums from the sites, a run of the protocol for each. Every site charges its own ledger,
+    and takes a charge back if the run failed and told nothing.
 
     A site that is lost in one sum is not asked again: who was late once would be waited for in
     every sum that follows. What outlasts a crash is in ``unfinished``.
@@ -241,10 +255,16 @@ class FlowerEngine:
             )
             name = query.name if len(plan.names) > 1 else None
             done: list[RoundOver] = []
+            nodes = dict(self._node_of)
+            if settings.give_up and run.failed is None and run.round is not None:
+                run.fail("it was given up")
             try:
-                while run.round is not None:
+                while run.failed is None and run.round is not None:
                     _one_round(self._grid, run, self._node_of, settings, outcome, done, name)
                     outcome.write(settings.out)
+            except ProtocolError:
+                if run.failed is None:
+                    raise
             finally:
                 lost, blamed = (
                     {str(site): why for site, why in sorted(of.items())}
@@ -255,20 +275,42 @@ class FlowerEngine:
                 outcome.disputes = sorted({*outcome.disputes, *run.disputes})
                 for site in run.lost:
                     self._node_of.pop(site, None)
+            if run.failed is not None:
+                self._give_back(run, nodes)
+                raise ProtocolError(run.failed)
             outcome.peak_memory["coordinator in rounds"] = peak_memory()
             _say("taking the masks off")
             return run.release_sums(), Made(run.included, run.seeded, lost, blamed)
         finally:
             journal.close()
 
+    def _give_back(self, run: Run, node_of: Mapping[int, int]) -> None:
+        """Whoever is within reach is asked, lost or not."""
+        refund = run.refund()
+        if refund is None:
+            return
+        site_of_node = {node: site for site, node in node_of.items()}
+
+        def ask(requests: Mapping[int, bytes], take: Callable[[int, bytes], None]) -> None:
+            asked = [(node_of[site], raw) for site, raw in requests.items() if site in node_of]
+            for node, reply in exchange(self._grid, asked, self._settings.round_seconds):
+                if not isinstance(reply, Refused):
+                    take(site_of_node[node], reply)
+
+        _say("the run failed; the sites are asked to erase what they hold of it")
+        ask(refund.erase_requests(), refund.take_erased)
+        ask(refund.refund_requests(), refund.take_refunded)
+        self._outcome.refunded = list(refund.refunded)
+        _say(f"sites that took back what they paid: {listed(refund.refunded)}")
+
 
 def find_sites(
-    grid: Grid, plan: Plan, roster: Roster, seconds: float, outcome: Outcome
+    grid: Grid, roster: Roster, seconds: float, outcome: Outcome, needed: int
 ) -> dict[int, int]:
     """Which node speaks for which site: each gets a challenge of its own, which the site signs, so
     that a node which lies cannot take a site's place.
 
-    Waits for all sites; once time is up, for as many as the plan needs. A node that does not
+    Waits for all sites; once time is up, as many as are needed will do. A node that does not
     answer yet, or whose agent is not up, is asked again.
     """
     end = time.monotonic() + seconds
@@ -295,7 +337,6 @@ def find_sites(
             outcome.nodes_left_out.pop(str(node), None)
             _say(f"site {site} ({roster.sites[site].name}) is here")
         time.sleep(_POLL)
-    needed = sites - plan.federation.dropouts
     if len(node_of) < needed:
         raise ProtocolError(f"{len(node_of)} sites came; {needed} of {sites} are needed")
     return node_of

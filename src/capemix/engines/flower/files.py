@@ -158,6 +158,8 @@ class Outcome:
     """Sites that revealed wrong shares, which were left out: their uploads are in."""
     disputes: list[tuple[int, int]] = field(default_factory=list)
     """A site, and one about whose shares it complained: one of the two lied."""
+    refunded: list[int] = field(default_factory=list)
+    """Sites that took back what they paid for the sum that failed."""
     nodes_left_out: dict[str, str] = field(default_factory=dict)
     rounds: list[RoundOver] = field(default_factory=list)
     progress: RoundOpen | None = None

@@ -182,11 +182,13 @@ class LinkFolder:
         """Let the node with this public key in."""
         self._asked("register", "supernode", "register", public.absolute(), LINK)
 
-    def start_run(self, out: Path) -> None:
-        """Begin a run, whose release will be in ``out``; returns once its outcome is there."""
-        config = f"out={json.dumps(str(out))}"
+    def start_run(self, out: Path, *, give_up: bool = False) -> None:
+        """Begin a run, whose release will be in ``out``, or go on with the one that was begun
+        there, or ``give_up`` that one; returns once its outcome is there."""
+        config = f"out={json.dumps(str(out))} give-up={json.dumps(give_up)}"
+        before = _coordinator(out)
         self._asked("run", "run", self.folder / "app", LINK, "--run-config", config)
-        wait_until(lambda: Outcome.read(out) is not None, _START_SECONDS, "the run does not begin")
+        wait_until(lambda: _coordinator(out) != before, _START_SECONDS, "the run does not begin")
 
     def next_release(self) -> Path:
         """The first of release, release-2, ... that no run has had."""
@@ -196,6 +198,12 @@ class LinkFolder:
             if not out.exists() and not Outcome.path(out).exists():
                 return out
             number += 1
+
+
+def _coordinator(out: Path) -> ProcessMark | None:
+    """The process that makes the release at ``out``, or that tried to."""
+    found = Outcome.read(out)
+    return None if found is None else found.process
 
 
 def run_node(

@@ -52,10 +52,10 @@ class Unfinished:
     """The release at ``out``: a new one, or the one that was begun there with this plan."""
 
     def __init__(self, out: Path, plan: Plan, roster: Roster) -> None:
-        self.folder = out.with_name(f".{out.name}.unfinished")
+        self.folder = _beside(out)
         bound = digest(documents.as_json(plan)).hex(), roster.digest().hex()
         path = self.folder / _RELEASE
-        self.goes_on = path.exists()
+        self.goes_on = self.begun(out)
         """Whether a coordinator began it and died."""
         if not self.goes_on:
             self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -67,9 +67,14 @@ class Unfinished:
                 "out",
                 "has beside it an unfinished release of another plan or roster",
                 value=self.folder,
-                fix="go on with that one, or remove the folder: what its sites paid stays paid",
+                fix="go on with that one, or give it up with capemix federate run --give-up",
             )
         self.release = bytes.fromhex(begun.release)
+
+    @staticmethod
+    def begun(out: Path) -> bool:
+        """Whether a release at ``out`` was begun and neither made nor ended."""
+        return (_beside(out) / _RELEASE).exists()
 
     def sum_folder(self, number: int) -> Path:
         """Of the release's sums the one with this number: its journal, and the uploads to it."""
@@ -98,3 +103,7 @@ class Unfinished:
 
     def remove(self) -> None:
         shutil.rmtree(self.folder)
+
+
+def _beside(out: Path) -> Path:
+    return out.with_name(f".{out.name}.unfinished")
