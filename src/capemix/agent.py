@@ -245,7 +245,6 @@ class Agent:
         if release is None:
             raise ProtocolError("a later sum of the release was uploaded: what was paid stays paid")
         self._releases[release] = run, None
-        self._paid.discard(release)
         budget.refund(run)
         try:
             self.journal.note("refunded", site=self._state.number, run=run, release=release.hex())
