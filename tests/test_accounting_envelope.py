@@ -215,7 +215,7 @@ def test_no_share_of_the_opening_sums_lets_a_drawn_sum_of_little_noise_pass(open
     assert planned_after(opening, 0.25, 16).guarantee().epsilon is None
 
 
-@pytest.mark.parametrize("epsilon", [1e-9, 1e-6, 1e-3])
+@pytest.mark.parametrize("epsilon", [1e-9, 1e-6])
 def test_a_tiny_budget_proves_nothing_of_a_large_cost(epsilon: float) -> None:
     for opening in (1.0, 100.0, 10_700.0):
         assert planned_after(opening, 0.5, 6000, epsilon=epsilon).guarantee().epsilon is None

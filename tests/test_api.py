@@ -27,7 +27,7 @@ from capemix.federation import MaskKind
 from capemix.guarantee import Status
 from capemix.methods import Method
 from capemix.methods.class_gaussian import ClassGaussian
-from capemix.methods.measured import COUNT_PART, LIST_FAILURE
+from capemix.methods.measured import LIST_FAILURE
 from capemix.methods.mixing import Mixing, Pool
 from capemix.methods.mixing.planning import plan_mixtures
 from capemix.program_cost import ProgramCost
@@ -132,8 +132,10 @@ def test_classes_that_enough_records_have_are_found_and_paid_for() -> None:
     assert fitted.guarantee_.status is Status.GUARANTEE
     assert fitted.guarantee_.epsilon == pytest.approx(5.0, rel=1e-3)
     lines = {line.line: line for line in fitted.release_.plan.budget()}
-    assert lines["class list"].share == pytest.approx(COUNT_PART)
-    alone = gaussian_epsilon(10 * gaussian_multiplier(5.0, 1e-5), (1 - LIST_FAILURE) * 1e-5)
+    share = method.opening_share("class list", 2)
+    assert lines["class list"].share == pytest.approx(share)
+    noise = gaussian_multiplier(5.0, 1e-5) / math.sqrt(share)
+    alone = gaussian_epsilon(noise, (1 - LIST_FAILURE) * 1e-5)
     assert lines["class list"].epsilon_composed == pytest.approx(alone, rel=1e-4)
     steps = {step.name: step.coverage for step in fitted.release_.plan.steps}
     assert steps["class list"] is Coverage.PAID

@@ -153,7 +153,7 @@ def test_a_sum_of_a_larger_bound_is_refused() -> None:
             sums.ask("mixtures", ClippedRows(2, 2, MAP, clip))
     assert engine.asked[-1].name == CLIP_NORM
     sums, engine = a_collector(facts(normalise=MAP, class_sizes=(50, 60)), ClassGaussian())
-    sums.choose(rank=0)
+    sums.choose(rank=0, octave=0)
     sums.ask("norms for the centre", NormHistogram(FRAME))
     for weights in ((0.0, 1.1), (0.0, 1e9)):
         with pytest.raises(InputError, match="with a norm bound of 1"):

@@ -621,7 +621,7 @@ def test_lists_of_any_length_in_a_few_bytes_are_not_unpacked(
     path = tmp_path / "long.parquet"
     parquet.write_table(pa.table({"a": long, "b": [1.0, 2.0], "y": [0, 1]}), path)
     assert path.stat().st_size < 10_000
-    monkeypatch.setattr(readers, "_memory", lambda: 10**5)
+    monkeypatch.setattr(machine, "memory", lambda: 10**5)
     before = pa.total_allocated_bytes()
     cells = readers.open_cells(path, "y")
     assert pa.total_allocated_bytes() < before + 10**5
@@ -639,7 +639,7 @@ def test_groups_of_rows_are_unpacked_as_long_as_there_is_memory(
             writer.write_table(table)
     assert path.stat().st_size < 100_000
     monkeypatch.setattr(readers, "_declared", lambda _metadata: 0)
-    monkeypatch.setattr(readers, "_memory", lambda: 5 * 10**6)
+    monkeypatch.setattr(machine, "memory", lambda: 5 * 10**6)
     read: list[int] = []
     whole = parquet.ParquetFile.read_row_group
 

@@ -127,7 +127,11 @@ def test_the_bytes_are_the_same_in_process_simulated_and_deployed(
     assert set(outcome.lost) == {"2"}
     assert [done.answered for done in outcome.rounds][:4] == [4, 4, 4, 4]
     assert outcome.rounds[-1].answered == 3
-    assert outcome.rounds[3].bytes_in > 4 * share_bytes(mixtures_of(plan)) > 4 * LEAST_CHUNK
+    assert (
+        next(one for one in outcome.rounds if one.round == "upload").bytes_in
+        > 4 * share_bytes(mixtures_of(plan))
+        > 4 * LEAST_CHUNK
+    )
     assert all(outcome.peak_memory[who] > 1 << 20 for who in ("coordinator", "superlink", "agent"))
     carry_out(plan, LocalEngine(parts, SeededSource(SEED))).save(tmp_path / "local")
     folders = [tmp_path / name for name in ("local", "out", "sim")]
@@ -630,7 +634,7 @@ def test_the_coordinators_commands(capemix: Capemix, tmp_path: Path) -> None:
 def test_what_a_federation_costs_can_be_measured(research: Capemix) -> None:
     words = ("federate", "measure", "--sites", 4, "--samples", 200, "--width", 9, "--in-process")
     found = research(*words, "--json").json
-    assert list(found["seconds"]) == [*ROUNDS, "sum"]
+    assert list(found["seconds"]) == [*(each for each in ROUNDS if each != "open"), "sum"]
     assert found["bytes_a_site"]["upload"][1] >= 200 * 9 * 4
     assert found["peak_memory"]["everything"] > 1 << 20
     assert "| 4 | 200 |" in research(*words).out

@@ -9,7 +9,7 @@ import tomllib
 from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
-DISTRIBUTION = {"sklearn": "scikit-learn", "dp_accounting": "dp-accounting"}
+DISTRIBUTION = {"sklearn": "scikit-learn", "dp_accounting": "dp-accounting", "nacl": "pynacl"}
 
 
 def imported(tree: ast.AST) -> set[str]:

@@ -525,7 +525,9 @@ def test_a_release_is_over_at_a_site_that_took_back_what_it_paid(
     agents = failing.engine.agents
     if whole:
         for agent in agents:
-            agent._paid.add(bytes(16))
+            run, last = agent._releases[bytes(16)]
+            assert last is not None
+            agent._releases[bytes(16)] = run, replace(last, paid=True)
     agreed = failing.engine.run_of(step.plan, step.name, step.statistic)
     while agreed.round != "upload":  # the second sum is agreed to before the refund
         for site, raw in list(agreed.requests()):
@@ -535,7 +537,7 @@ def test_a_release_is_over_at_a_site_that_took_back_what_it_paid(
     for site, agent in enumerate(agents):
         failing.refund(failing.run, site, signed)
         assert failing.charges(site) == 0
-        assert bytes(16) not in agent._paid
+        assert agent._releases[bytes(16)][1] is None
     with pytest.raises(ProtocolError, match="not in the release's earlier sums"):
         agents[0].answer(dict(agreed.requests())[0])
     assert "not in the release's earlier" in str(

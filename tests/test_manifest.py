@@ -4,6 +4,7 @@ are read too."""
 from __future__ import annotations
 
 import json
+import re
 import shutil
 from pathlib import Path
 from typing import Any
@@ -94,7 +95,7 @@ def test_a_manifest_holds_nothing_of_the_input(name: str, tmp_path: Path) -> Non
         "warnings", "versions", "sha256", "format",
     }  # fmt: skip
     assert set(found["sha256"]) == {path.name for path in folder.iterdir()} - {"manifest.json"}
-    assert "400" not in json.dumps(found["facts"])
+    assert not re.search(r"(?<![\d.])400(?![\d.])", json.dumps(found["facts"]))
 
 
 def test_a_private_value_has_no_place_in_a_manifest() -> None:

@@ -247,7 +247,8 @@ def test_delta_pays_for_the_list_before_it_pays_for_the_noise() -> None:
     declared = opening_plan(columns=False)
     assert declared.list_failure == 0
     assert declared.costs(Relation.ADD_REMOVE)[0].failure == 0
-    assert declared.query(CLASS_SIZES).deviation == plan.query(CLASS_LIST).deviation
+    deviations = [each.deviation for each in (declared.query(CLASS_SIZES), plan.query(CLASS_LIST))]
+    assert deviations[0] == pytest.approx(deviations[1], rel=1e-12)
     left = gaussian_epsilon(plan.query(CLASS_LIST).noise_multiplier, (1 - LIST_FAILURE) * 1e-6)
     assert opening_epsilon(plan) == pytest.approx(left, rel=1e-5)
     assert opening_epsilon(plan) > opening_epsilon(declared) == pytest.approx(1.0, rel=1e-5)

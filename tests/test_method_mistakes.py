@@ -96,7 +96,7 @@ def test_a_method_that_asks_again_after_a_charge_was_refused_gets_nothing(
             lineage.charge("someone else's", plan.costs()[0])
             return super().origin(plan)
 
-    monkeypatch.setattr(Lineage, "check", lambda *_: None)
+    monkeypatch.setattr(Lineage, "check", lambda *_costs, **_instead: None)
     plan = make_plan(KNOWN, Counts(tries=3)).calibrate(1.0)
     with pytest.raises(ValueError, match="'n' failed, so no other can be asked for"):
         run(plan, Late(some_rows()), lineage)
