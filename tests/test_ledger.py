@@ -882,7 +882,7 @@ def test_a_file_of_ones_own_is_counted_or_declared_not_to_be(
     assert capemix(*words, tmp_path / "r", "--lineage", "people").code == 0
     shown = capemix("ledger", "show", "people", "--json").json["lines"]
     assert [line["what"] for line in shown] == ["limit", "class list", "release"]
-    assert 0 < shown[-1]["epsilon_so_far"] <= 2
+    assert 0 < shown[-1]["epsilon_so_far"] <= 3  # by parts: a little above what both cost together
     assert shown[-1]["used"] + shown[-1]["left"] == pytest.approx(1)
     ran = None
     for number in range(20):
@@ -990,7 +990,8 @@ def test_the_sums_that_are_charged_are_the_ones_that_are_drawn(name: str, ledger
         assert line is not None
         assert line.curve == pytest.approx(cost.curve, rel=1e-12)
         assert replace(line, curve={}, squared=None) == replace(cost, curve={}, squared=None)
-        assert line.squared == pytest.approx(cost.squared, rel=1e-12)
+        assert (line.squared is None) is (cost.squared is None)
+        assert line.squared is None or line.squared == pytest.approx(cost.squared, rel=1e-12)
     if name == "drawn":
         assert whats == [", ".join(opening), "release"]
         assert [charged for _, charged in engine.drawn] == [1] * len(opening) + [2]
