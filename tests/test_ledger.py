@@ -882,7 +882,8 @@ def test_a_file_of_ones_own_is_counted_or_declared_not_to_be(
     assert capemix(*words, tmp_path / "r", "--lineage", "people").code == 0
     shown = capemix("ledger", "show", "people", "--json").json["lines"]
     assert [line["what"] for line in shown] == ["limit", "class list", "release"]
-    assert 0 < shown[-1]["epsilon_so_far"] <= 3  # by parts: a little above what both cost together
+    both = sum(line["epsilon"] for line in shown[1:])  # counted apart, a little above 2
+    assert 0 < shown[-1]["epsilon_so_far"] <= both < 2.5
     assert shown[-1]["used"] + shown[-1]["left"] == pytest.approx(1)
     ran = None
     for number in range(20):

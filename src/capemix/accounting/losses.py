@@ -91,19 +91,19 @@ class Composed:
     def deltas(self, epsilons: Real) -> Real:
         """The same at many ε at once: δ(ε) = sum of m - e^ε sum of m e^-L, over all L > ε."""
         loss = np.arange(self.first, self.first + len(self.tilted)) * self.interval
-        mass = np.maximum(self.tilted, 0.0)
-        mass *= np.exp(np.minimum(self.log_scale - self.tilt * loss, 700.0))
+        mass = self.tilted * np.exp(np.minimum(self.log_scale - self.tilt * loss, 700.0))
         base = float(epsilons.min())
-        sums = np.zeros((2, len(loss) + 1))
+        sums = np.zeros((3, len(loss) + 1))
         np.cumsum(mass[::-1], out=sums[0, 1:])
         np.cumsum((mass * np.exp(np.minimum(base - loss, 0.0)))[::-1], out=sums[1, 1:])
+        np.cumsum(np.abs(mass[::-1]), out=sums[2, 1:])
         above = len(loss) - np.searchsorted(loss, epsilons, side="right")
         tail = sums[0, above] - np.exp(epsilons - base) * sums[1, above]
         renyi = self.log_scale - self.tilt * epsilons + _log_conversion(self.tilt)
         lost = self.error * np.exp(np.minimum(renyi, 700.0))
         # The two sums are right to 10⁻¹² of themselves, and their difference to as much of the
         # first.
-        found = self.infinite + np.maximum(tail, 0.0) + 1e-11 * sums[0, above] + lost
+        found = self.infinite + np.maximum(tail, 0.0) + 1e-11 * sums[2, above] + lost
         return np.asarray(np.minimum(found * (1 + 1e-9), 1.0))
 
     def epsilon(self, delta: float) -> float:
