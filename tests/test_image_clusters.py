@@ -466,28 +466,32 @@ def test_texture_has_the_spread_that_stands_out_and_the_rest_pixel_by_pixel() ->
 
 def test_soft_labelled_rows_look_like_their_class_and_carry_its_labels() -> None:
     rows = bars(3000)
-    found = release_of(
-        rows,
-        "image-clusters",
-        epsilon=16.0,
-        soft_labels=True,
-        normalise=WAY,
-        samples=500,
-        source=SeededSource(3),
-    )
-    assert found.features.shape == (500, 64)
-    assert found.features.dtype == np.float32
-    assert found.features.min() >= 0.0
-    assert found.features.max() <= 255.0
-    assert found.soft_labels is not None
-    assert np.allclose(found.soft_labels.sum(axis=1), 1.0, atol=1e-5)
-    assert (found.soft_labels.argmax(axis=1) == found.labels).mean() > 0.9
-    images = found.features.reshape(-1, *SHAPE)
-    # A bar that stands varies across, one that lies varies down.
-    across, down = images.mean(axis=1).var(axis=1), images.mean(axis=2).var(axis=1)
-    assert ((across > down) == (found.labels == 1)).mean() > 0.9
-    assert found.guarantee.epsilon <= 16.0
-    assert documents.as_json(found.plan)["method"]["kind"] == "image-clusters"
+    agree, stands = [], []
+    for seed in range(4):
+        found = release_of(
+            rows,
+            "image-clusters",
+            epsilon=16.0,
+            soft_labels=True,
+            normalise=WAY,
+            samples=500,
+            source=SeededSource(seed),
+        )
+        assert found.features.shape == (500, 64)
+        assert found.features.dtype == np.float32
+        assert found.features.min() >= 0.0
+        assert found.features.max() <= 255.0
+        assert found.soft_labels is not None
+        assert np.allclose(found.soft_labels.sum(axis=1), 1.0, atol=1e-5)
+        assert found.guarantee.epsilon <= 16.0
+        assert documents.as_json(found.plan)["method"]["kind"] == "image-clusters"
+        agree.append((found.soft_labels.argmax(axis=1) == found.labels).mean())
+        images = found.features.reshape(-1, *SHAPE)
+        # A bar that stands varies across, one that lies varies down.
+        across, down = images.mean(axis=1).var(axis=1), images.mean(axis=2).var(axis=1)
+        stands.append(((across > down) == (found.labels == 1)).mean())
+    assert np.mean(agree) > 0.9
+    assert np.min(stands) > 0.9
 
 
 @pytest.mark.parametrize(

@@ -464,7 +464,7 @@ def test_a_measured_fact_that_looks_at_several_records_is_found(
     """Values over the largest there is: one record moves everybody's."""
     program = PROGRAMS["class-gaussian, all measured"]
     right = histograms.normalise_rows
-    far = Odd("far", {**USUAL, "a": 3.5})
+    far = Odd("far", {**USUAL, "a": 100.0})
 
     def wrong(features: Any, how: Any) -> Any:
         return right(features, how) / max(float(np.abs(features).max(initial=1e-9)), 1e-9)

@@ -16,10 +16,11 @@ import pytest
 
 from capemix.data.registry import DATA_FOLDER
 from capemix.errors import InputError
+from capemix.methods.mixing.planning import mixture_sum
 from capemix_research.cli import reproduce as command
 from capemix_research.experiments import memory, truth
 from capemix_research.experiments.complexity import SWEEPS, Size, cost_of
-from capemix_research.experiments.noise import NoiseTable, released_noise
+from capemix_research.experiments.noise import NoiseTable, released_noise, sound_plan
 from capemix_research.experiments.paper import GOLDEN
 from capemix_research.experiments.quick import slice_of
 from capemix_research.experiments.settings import COLUMNS, TABLES, Setting
@@ -548,6 +549,12 @@ def test_every_law_of_noise_on_file_is_what_its_accountant_gives(law: Any) -> No
     setting = first_of_each_law()[law]
     on_file = NoiseTable(RESULTS / "noise.csv")(setting)
     assert released_noise(setting) == pytest.approx(on_file, rel=1e-5)
+
+
+def test_a_release_needs_less_noise_than_the_recorded_sound_runs_had() -> None:
+    setting = next(s for law, s in first_of_each_law().items() if law[:2] == ("joint", "sound"))
+    needed = mixture_sum(sound_plan(setting).calibrate(setting.epsilon)).deviation
+    assert needed < 0.9 * NoiseTable(RESULTS / "noise.csv")(setting)
 
 
 def test_a_setting_without_noise_in_the_file_is_refused(tmp_path: Path) -> None:

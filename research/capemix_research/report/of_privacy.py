@@ -151,7 +151,9 @@ def accuracy_at_sound_ten(runs: Runs, cells: Sequence[Printed]) -> str:
 The joint form with ten sites, of which three may collude with the server: the noise that keeps 10
 when a record is added or removed, delta 1e-5; {seeds(every)}. {" ".join(best)} Each best is chosen
 on the test images: ours out of {tried_at_sound_ten(tops)}, the paper's out of {len(MIXTURES)} of
-`l`.
+`l`. All runs have the noise that Rényi orders ask for. A release needs less: what it costs is
+composed from its privacy losses
+([what tight accounting saves](measurements.md#what-tight-accounting-saves)).
 
 ![Accuracy with the sound accountant's noise for 10](figures/reproduction-sound.png)
 

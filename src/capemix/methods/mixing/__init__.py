@@ -29,6 +29,7 @@ from capemix.methods.base import Method, SyntheticRows
 from capemix.methods.mixing import paper
 from capemix.methods.mixing.redraw import check_redraw, redrawn_rows
 from capemix.methods.mixing.tuning import check_tune, tuned
+from capemix.methods.shares import COLUMNS
 from capemix.methods.told import listed, more_than_noise
 from capemix.queries import Participation, QueryShape, Relation, Selection
 from capemix.sums.rows import (
@@ -49,6 +50,9 @@ MIXTURES: Final = "mixtures"
 
 SIZES_SHARE: Final = 0.01
 """Of the budget, where class sizes are measured."""
+
+COLUMNS_PART: Final = 0.3
+"""Of what other methods spend on ranges, scales and the clip norm."""
 
 _LIKELY: Final = 100
 """Mixtures that a class is taken to have records for until its size is measured."""
@@ -294,8 +298,13 @@ class Mixing(Method):
 
     def opening_share(self, name: str, columns: int) -> float:
         """Class sizes decide how often a record is drawn, and no more: one that is off makes its
-        class's mixtures as much too long or too short, all alike. Little of the budget will do."""
-        return SIZES_SHARE if name == CLASS_SIZES else super().opening_share(name, columns)
+        class's mixtures as much too long or too short, all alike. Little of the budget will do.
+        Columns have less than elsewhere: what is measured before a drawn sum is paid for by an
+        envelope, which on small tables wastes the more the more that costs."""
+        if name == CLASS_SIZES:
+            return SIZES_SHARE
+        part = COLUMNS_PART if name in COLUMNS else 1.0
+        return part * super().opening_share(name, columns)
 
     def outline(self, plan: Plan) -> tuple[QueryShape, ...]:
         facts = plan.known
