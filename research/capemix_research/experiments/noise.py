@@ -93,7 +93,7 @@ def _theorem(
 
 
 def _sound(setting: Setting) -> float:
-    """By Rényi orders alone, as all runs on file have it: a release needs less (`Plan.calibrate`)."""
+    """By Rényi orders alone, as in all runs on file: `Plan.calibrate` needs less."""
     from capemix.accounting.calibration import smallest_noise
     from capemix.methods.mixing.planning import mixture_sum
 
