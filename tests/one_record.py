@@ -332,6 +332,12 @@ SETTINGS: dict[str | RecordMethod, tuple[Setting, ...]] = {
         Setting("class-gaussian", (), "table"),
         Setting("class-gaussian", SITES, "table"),
     ),
+    "tables": (
+        Setting("tables", LISTED),
+        Setting("tables", (*LISTED, *RANGE)),
+        Setting("tables", (), "table"),
+        Setting("tables", SITES, "table"),
+    ),
     "image-clusters": (
         Setting("image-clusters", (*LISTED, *BITS, "--deskew"), "images"),
         Setting("image-clusters", (*LISTED, *BITS, "--soft-labels"), "images"),

@@ -68,6 +68,7 @@ from capemix.methods.class_gaussian import ClassGaussian
 from capemix.methods.image_clusters import ImageClusters
 from capemix.methods.measured import FINDS, list_failure
 from capemix.methods.mixing import Mixing, Pool
+from capemix.methods.tables import Tables
 from capemix.plan import Plan, make_plan
 from capemix.protocol import wire
 from capemix.protocol.policy import Policy
@@ -306,6 +307,8 @@ FITTED: dict[str, tuple[dict[str, Callable[[list[Any]], Any]], dict[str, Any]]] 
     "class-gaussian, listed": (SHAPES, {"method": "class-gaussian", "classes": [0, 1]}),
     "class-gaussian, not listed": (SHAPES, {"method": "class-gaussian"}),
     "class-gaussian, by a schema": (TABLES, {"method": "class-gaussian", "schema": CODED}),
+    "tables, not listed": (SHAPES, {"method": "tables"}),
+    "tables, by a schema": (TABLES, {"method": "tables", "schema": CODED}),
     "one by one": (SHAPES, {"method": "local-perturbation", "classes": [0, 1]}),
     "one by one, projected": (
         SHAPES,
@@ -356,7 +359,7 @@ def rows_with(odd: Odd | None, kind: str, count: int = 40) -> UnlistedRows | Lab
 class Program(NamedTuple):
     """A method, with what is declared for it."""
 
-    method: Mixing | ClassGaussian | ImageClusters
+    method: Mixing | ClassGaussian | Tables | ImageClusters
     normalise: Normalise | None = None
     sizes: tuple[int, ...] | None = None
     rows: str = "numbers"
@@ -378,6 +381,12 @@ PROGRAMS: dict[str, Program] = {
     "class-gaussian, all measured": Program(ClassGaussian()),
     "class-gaussian, not listed": Program(ClassGaussian(), listed=False),
     "class-gaussian, by a schema": Program(ClassGaussian(), rows="table"),
+    "tables, by Gaussians": Program(Tables(samples=30), OF_NUMBERS, (20, 20)),
+    "tables, by pairs": Program(Tables(samples=30), OF_NUMBERS, (20_000, 20_000)),
+    "tables, all measured": Program(Tables()),
+    "tables, not listed": Program(Tables(), listed=False),
+    "tables, by a schema": Program(Tables(), rows="table"),
+    "tables, pairs by a schema": Program(Tables(samples=30), sizes=(9000, 9000), rows="table"),
     "image-clusters": Program(ImageClusters(samples=30, deskew=True), OF_PIXELS, rows="images"),
     "image-clusters, soft labels": Program(
         ImageClusters(samples=30, soft_labels=True), OF_PIXELS, rows="images"
@@ -521,6 +530,8 @@ KINDS = {
     "class-gaussian": PROGRAMS["class-gaussian, sizes asked for"],
     "class-gaussian, measured": PROGRAMS["class-gaussian, all measured"],
     "class-gaussian by a schema": PROGRAMS["class-gaussian, by a schema"],
+    "tables": PROGRAMS["tables, by pairs"],
+    "tables by a schema": PROGRAMS["tables, by a schema"],
     "image-clusters": PROGRAMS["image-clusters, soft labels"],
 }
 
@@ -645,6 +656,8 @@ OF_AGENTS: dict[str, dict[str, list[Odd]]] = {
     "class-gaussian": {".csv": everywhere()[::6]},
     "class-gaussian, measured": {".csv": everywhere()[2::5]},
     "class-gaussian by a schema": {".parquet": everywhere()[1::6]},
+    "tables": {".csv": everywhere()[3::6]},
+    "tables by a schema": {".parquet": everywhere()[5::6]},
     "image-clusters": {".npz": everywhere()[:1]},
 }
 

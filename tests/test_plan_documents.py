@@ -20,6 +20,7 @@ from capemix.methods.class_gaussian import ClassGaussian
 from capemix.methods.image_clusters import ImageClusters
 from capemix.methods.mixing import Mixing
 from capemix.methods.mixing.planning import plan_mixtures
+from capemix.methods.tables import Tables
 from capemix.plan import Plan, make_plan
 from capemix.sums.steps import ColumnMap, PublicMap, SiteZScore
 
@@ -66,6 +67,13 @@ PLANS: dict[str, Plan] = {
     ),
     "class Gaussians over sites": calibrated(
         DECLARED, ClassGaussian(), scheme="cape", sites=60, colluding=15, peers=18
+    ),
+    "a table": calibrated(
+        Facts(TABLE.names, "y", TABLE.classes, normalise=map_of(TABLE), table=TABLE), Tables()
+    ),
+    "a table, chosen": replace(
+        calibrated(DECLARED, Tables(samples=9), scheme="cape", sites=4),
+        chosen={"pairs": 1, "fineness": 16, "apart": 1, "bins": 5, "rank": 0, "octave": 0},
     ),
     "image clusters": calibrated(IMAGES, ImageClusters(soft_labels=True, deskew=True)),
     "image clusters, chosen": replace(

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 from capemix.methods import methods
+from capemix.statistics.cells import CellCounts, Column, PairCounts
 from capemix.statistics.check import added, check_records
 from capemix.statistics.head import Head
 from capemix.statistics.histograms import ClassCounts, MeansAndSquares, ValueSizes
@@ -37,6 +38,7 @@ POINTED = Projection(
     without=np.eye(WIDTH)[:, :1],
 )  # fmt: skip
 
+CELLS = (Column(0, (-1.0, 0.0, 5e-324)), Column(0), Column(1, bins=(1, 0)))
 SMALL: dict[str, Statistic] = {
     "rows": ClippedRows(WIDTH, CLASSES, RANGE, 1.3),
     "rows of one pool, labelled": ClippedRows(
@@ -47,6 +49,9 @@ SMALL: dict[str, Statistic] = {
     "value sizes": ValueSizes(WIDTH),
     "means and squares": MeansAndSquares(WIDTH, RANGE),
     "means and squares as they stand": MeansAndSquares(WIDTH, PublicMap()),
+    "cell counts": CellCounts(WIDTH, CLASSES, CELLS, apart=True),
+    "cell counts of all": CellCounts(WIDTH, CLASSES, CELLS, apart=False),
+    "pair counts": PairCounts(WIDTH, CLASSES, CELLS, (5, 1, 3)),
     "moments": Moments(TURNED, 0.9, (0.6, 0.8)),
     "moments of all": Moments(PLAIN, 1.1, (0.0, 1.0), apart=False),
     "moments by point": Moments(POINTED, 0.4, (0.1, 2.0)),

@@ -392,7 +392,7 @@ def test_categories_have_no_texture(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
         capemix.methods.class_gaussian,
         "estimate_class_gaussians",
-        lambda method, sums: found.append(estimate(method, sums)) or found[-1],
+        lambda taking, sizes: found.append(estimate(taking, sizes)) or found[-1],
     )
     released(coded(people(300)), epsilon=0.5)
     numbers = np.ones(PEOPLE.width, dtype=bool)

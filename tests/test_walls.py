@@ -33,6 +33,7 @@ from capemix.methods import BUILT_IN, Method, SyntheticRows, method
 from capemix.methods.class_gaussian import ClassGaussian
 from capemix.methods.image_clusters import ImageClusters
 from capemix.methods.mixing import Mixing, Pool
+from capemix.methods.tables import Tables
 from capemix.plan import Plan, make_plan
 from capemix.protocol.step import ReleaseStep
 from capemix.queries import QueryShape
@@ -324,6 +325,8 @@ METHODS: dict[str, tuple[Method, str]] = {
     "mixing, drawn anew": (Mixing(samples=40, mixture=4, redraw=50), "declared"),
     "class-gaussian": (ClassGaussian(samples=60), "declared"),
     "class-gaussian, measured": (ClassGaussian(samples=60), "measured"),
+    "tables": (Tables(samples=60), "declared"),
+    "tables, measured": (Tables(samples=60), "measured"),
     "image-clusters": (ImageClusters(samples=60, soft_labels=True), "images"),
 }
 

@@ -11,6 +11,7 @@ from capemix.methods.base import Method, SyntheticRows
 
 BUILT_IN: Final = {
     "mixing": "capemix.methods.mixing",
+    "tables": "capemix.methods.tables",
     "class-gaussian": "capemix.methods.class_gaussian",
     "image-clusters": "capemix.methods.image_clusters",
 }

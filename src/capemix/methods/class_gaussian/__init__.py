@@ -22,7 +22,7 @@ from capemix.methods.class_gaussian.estimate import (
     estimate_class_gaussians,
 )
 from capemix.methods.gaussians import tuned_rank
-from capemix.methods.projected import line
+from capemix.methods.projected import ProjectedSums, line
 from capemix.methods.shares import (
     OCTAVES,
     dearest_octave,
@@ -56,7 +56,7 @@ out of their noise."""
 _LIKELY: Final = 10
 """The octave that is shown until records are counted: a few thousand of them, at epsilon 1."""
 
-_CODED: Final = Step(
+CODED: Final = Step(
     "schema",
     Coverage.PER_ROW,
     "each category becomes a 1 in a column of its own, and a value that is not listed counts as"
@@ -121,45 +121,30 @@ class ClassGaussian(Method):
             for rank in (0, self.most_rank(plan))
         )
 
-    def chosen(self, plan: Plan, records: float) -> Choice:
-        """For so many records, as declared or counted with noise."""
-        noise, classes = plan.multiplier or 0.0, plan.known.groups
-        rank = tuned_rank(records, classes, self.most_rank(plan), noise / math.sqrt(_OWN))
-        return {"rank": rank, "octave": octave_of(records, noise)}
-
     def outline(self, plan: Plan) -> tuple[QueryShape, ...]:
         facts = plan.known
-        d, classes = facts.width, facts.groups
         chosen = plan.chosen or {"rank": self.most_rank(plan), "octave": _LIKELY}
-        rank, octave = chosen["rank"], chosen["octave"]
-        share = gaussian_shares(d, classes, octave, rank)
+        share = gaussian_shares(facts.width, facts.groups, chosen["octave"], chosen["rank"])
         sizes = QueryShape(
             CLASS_SIZES,
             "each record's label",
             "class counts",
             1,
-            classes,
+            facts.groups,
             share=share.sizes,
             replacement_factor=COUNTED,
         )
-        in_class, again = "rows by class, about the centre", "rows by class, about class centres"
-        pairs = "pairs of columns, about class centres"
-        asked = [
-            (CENTRE, "rows", "moments", d, 1, share.centre),
-            (CENTRES, in_class, "moments", d, classes, share.first),
-            (REFINED, again, "moments", d, classes, share.again),
-            (SPREAD, pairs, "spreads", d**2, 1, share.spread),
-        ]
-        if rank:
-            says = "the same by class, in a few directions"
-            asked.append((SPREADS, says, "spreads", rank**2, classes, share.own))
-        own = (each for parts in asked for each in line(*parts, norms=share.norms))
-        lines = exactly((sizes, *own))
+        lines = exactly((sizes, *gaussian_lines(facts.width, facts.groups, chosen)))
         return lines[1:] if plan.opening or facts.class_sizes is not None else lines
 
     def release(self, sums: Collector) -> SyntheticRows:
         with products_on_one_thread():  # small ones, and the same bits on any number of cores
-            found = estimate_class_gaussians(self, sums)
+            taking = ProjectedSums(sums)
+            sizes = taking.sizes()
+            plan, records = sums.plan, float(sizes.sum())
+            noise = plan.multiplier or 0.0
+            sums.choose(**rank_and_octave(records, len(sizes), self.most_rank(plan), noise))
+            found = estimate_class_gaussians(taking, sizes)
             return SyntheticRows(*drawn_rows(sums.plan.known, found, self.samples, sums.source()))
 
     def rows_made(self, plan: Plan) -> int:
@@ -170,8 +155,33 @@ class ClassGaussian(Method):
         return (1 + images) * MOST_KEPT  # rows, turned
 
     def steps(self, plan: Plan) -> tuple[Step, ...]:
-        coded = () if plan.facts.table is None else (_CODED,)
+        coded = () if plan.facts.table is None else (CODED,)
         return (*coded, *clipped_steps(plan, "the noisy median of the norms"))
+
+
+def rank_and_octave(records: float, classes: int, most_rank: int, noise: float) -> Choice:
+    """For so many records, as declared or counted with noise, under sums with noise of multiplier
+    ``noise`` as one."""
+    rank = tuned_rank(records, classes, most_rank, noise / math.sqrt(_OWN))
+    return {"rank": rank, "octave": octave_of(records, noise)}
+
+
+def gaussian_lines(width: int, classes: int, chosen: Choice) -> tuple[QueryShape, ...]:
+    """What is asked for once class sizes are known."""
+    rank = chosen["rank"]
+    share = gaussian_shares(width, classes, chosen["octave"], rank)
+    in_class, again = "rows by class, about the centre", "rows by class, about class centres"
+    pairs = "pairs of columns, about class centres"
+    asked = [
+        (CENTRE, "rows", "moments", width, 1, share.centre),
+        (CENTRES, in_class, "moments", width, classes, share.first),
+        (REFINED, again, "moments", width, classes, share.again),
+        (SPREAD, pairs, "spreads", width**2, 1, share.spread),
+    ]
+    if rank:
+        says = "the same by class, in a few directions"
+        asked.append((SPREADS, says, "spreads", rank**2, classes, share.own))
+    return tuple(each for parts in asked for each in line(*parts, norms=share.norms))
 
 
 def clipped_steps(plan: Plan, at: str) -> tuple[Step, ...]:

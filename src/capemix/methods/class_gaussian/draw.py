@@ -31,7 +31,17 @@ def drawn_rows(
     facts: Facts, found: ClassGaussians, samples: int | None, source: Source
 ) -> tuple[Real, npt.NDArray[np.int64]]:
     """``samples`` rows in the data's own units, with their labels; None: as many as there are
-    records.
+    records. Those of a schema have values that it declares."""
+    rows, labels = gaussian_rows(facts, found, samples, source)
+    if facts.table is not None:
+        facts.table.restore(rows)
+    return rows, labels
+
+
+def gaussian_rows(
+    facts: Facts, found: ClassGaussians, samples: int | None, source: Source
+) -> tuple[Real, npt.NDArray[np.int64]]:
+    """The same rows before they are moved to declared values.
 
     Those beyond one a record have texture. It widens columns, and where columns have few values of
     their own it hides them; but trees that learn from many rows otherwise trust small differences
@@ -59,8 +69,6 @@ def drawn_rows(
         _add_texture(mine[plain[k] :], found.texture, low, high, source, k)
         done += count
     denormalise_rows(together, how)
-    if table is not None:
-        table.restore(together)
     return together, np.repeat(np.arange(len(counts)), counts)
 
 

@@ -9,12 +9,11 @@ whose median rows are clipped.
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import numpy as np
 import numpy.typing as npt
 
-from capemix.collector import Collector
 from capemix.methods.gaussians import (
     CLIPPED_AT,
     ClassGaussians,
@@ -29,9 +28,6 @@ from capemix.methods.projected import ProjectedSums
 from capemix.methods.told import sure, told_apart
 from capemix.statistics.moments import Spreads
 
-if TYPE_CHECKING:
-    from capemix.methods.class_gaussian import ClassGaussian
-
 Real = npt.NDArray[np.float64]
 
 CENTRE: Final = "centre"
@@ -41,14 +37,12 @@ SPREAD: Final = "spread"
 SPREADS: Final = "class spreads"
 
 
-def estimate_class_gaussians(method: ClassGaussian, sums: Collector) -> ClassGaussians:
-    """Ask for the sums of the outline, and estimate what the classes look like."""
-    taking, facts = ProjectedSums(sums), sums.plan.known
-    sizes = taking.sizes()
+def estimate_class_gaussians(taking: ProjectedSums, sizes: Real) -> ClassGaussians:
+    """Ask for the sums of the outline after the class sizes, and estimate what the classes look
+    like. ``rank`` was chosen before."""
+    plan = taking.sums.plan
+    facts, rank = plan.known, (plan.chosen or {"rank": 0})["rank"]
     records = float(sizes.sum())
-    chosen = method.chosen(sums.plan, records)
-    rank = chosen["rank"]
-    sums.choose(**chosen)
     centre = _centre(taking, records)
     centres = _class_centres(taking, centre, sizes)
     variances, directions, flat = _spread(taking, centres, records)

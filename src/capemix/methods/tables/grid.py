@@ -1,0 +1,160 @@
+"""Where the cells of a table's columns lie: fine ones, by declared or paid ranges alone; and the
+bins that noisy counts of the fine ones are joined to."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+
+from capemix.data.columns import Number
+from capemix.facts import Facts
+from capemix.statistics.cells import Column, Columns
+from capemix.sums.steps import DeclaredMap
+
+Real = npt.NDArray[np.float64]
+Codes = npt.NDArray[np.int64]
+
+FINENESS: Final = (8, 128)
+"""Even cells of a number's range, at least and at most."""
+
+OCTAVES: Final = 16
+"""Powers of two about zero, so that a column that is skew has cells where its values are."""
+
+HALVED: Final = 64
+"""The fineness from which octaves are halved."""
+
+RARE: Final = 0.25
+"""Of a usual bin: a category with less is put together with others."""
+
+
+@dataclass(frozen=True)
+class Grid:
+    """The fine cells of each column, and for a number the ends of each cell."""
+
+    columns: Columns
+    ends: tuple[tuple[float, float], ...]
+
+    @property
+    def starts(self) -> tuple[int, ...]:
+        """Where each column's cells begin, and where the last one's end."""
+        return (0, *np.cumsum([column.cells for column in self.columns]).tolist())
+
+    def boundaries(self, at: int) -> Real:
+        """Where a number's cells begin, and where the last ends."""
+        low, high = self.ends[at]
+        return np.array([low, *self.columns[at].edges, max(high, np.nextafter(low, math.inf))])
+
+    @property
+    def numbers(self) -> tuple[int, ...]:
+        return tuple(at for at, column in enumerate(self.columns) if not column.bins)
+
+
+def grid_of(facts: Facts, fineness: int) -> Grid:
+    """Of columns whose ranges are known."""
+    how = facts.normalise
+    if not isinstance(how, DeclaredMap) or how.low is None or how.high is None:
+        raise ValueError("the columns' ranges are not known")
+    lows, highs = (np.broadcast_to(end, facts.width).tolist() for end in (how.low, how.high))
+    table = facts.table
+    found, ends = [], []
+    if table is None:
+        for place, (low, high) in enumerate(zip(lows, highs, strict=True)):
+            found.append(Column(place, edges_of(low, high, fineness, whole=False)))
+            ends.append((low, high))
+        return Grid(tuple(found), tuple(ends))
+    for column, where in zip(table.columns, table.places, strict=True):
+        low, high = lows[where.start], highs[where.start]
+        if column.is_one_hot:
+            found.append(Column(where.start, bins=tuple(range(column.width))))
+        else:
+            whole = isinstance(column, Number) and column.whole and not column.log
+            found.append(Column(where.start, edges_of(low, high, fineness, whole=whole)))
+        ends.append((low, high))
+    return Grid(tuple(found), tuple(ends))
+
+
+def edges_of(low: float, high: float, fineness: int, *, whole: bool) -> tuple[float, ...]:
+    """What parts a number's range: whole numbers of a small range have a cell each. Otherwise there
+    are even cells; finer and finer ones towards zero, or towards the end that is nearest to it; and
+    cells for zero and for the ends alone, where values pile up."""
+    if high <= low:
+        return ()
+    if whole and high - low < 2 * fineness:
+        return tuple((np.arange(math.ceil(low), math.floor(high)) + 0.5).tolist())
+    pivot = min(max(0.0, low), high)
+    halves = 2 if fineness >= HALVED else 1
+    steps = 2.0 ** (-np.arange(1, OCTAVES * halves + 1) / halves)
+    even = np.linspace(low, high, fineness + 1)[1:-1]
+    near = np.concatenate([pivot + steps * (high - pivot), pivot + steps * (low - pivot)])
+    edges = np.concatenate([even, near])
+    if whole:
+        edges = np.floor(edges) + 0.5
+        points = np.concatenate([[low + 0.5, high - 0.5], pivot + np.array([-0.5, 0.5])])
+    else:
+        alone = np.array([low, pivot, high])
+        points = np.concatenate([alone, np.nextafter(alone, math.inf)])
+    edges = np.unique(np.concatenate([edges, points]))
+    return tuple(edges[(edges > low) & (edges <= high)].tolist())
+
+
+def fineness_of(records: float, noise: float) -> int:
+    """A power of two: a fine cell of an even column holds twice the noise on it, if it can."""
+    least, most = FINENESS
+    wanted = records / (2.0 * noise) if noise > 0 else math.inf
+    return most if wanted >= most else max(least, 1 << max(0, int(math.log2(max(wanted, 1.0)))))
+
+
+# -- bins ----------------------------------------------------------------------------------------
+
+
+def bins_of_number(mass: Real, goal: float, most: int) -> Codes:
+    """Neighbours joined until they hold ``goal``; a cell with as much is alone. Each fine cell's
+    bin, of ``most`` at most."""
+    while True:
+        bins, at, held = np.zeros(len(mass), dtype=np.int64), 0, 0.0
+        for cell, here in enumerate(mass.tolist()):
+            if cell and (held >= goal or here >= goal):
+                at, held = at + 1, 0.0
+            bins[cell] = at
+            held += here
+        if at < most:
+            return bins
+        goal = goal * 1.2 if goal > 0 else 1e-9
+
+
+def bins_of_category(mass: Real, goal: float, most: int) -> Codes:
+    """Those that are rare together, as the last bin."""
+    order = np.argsort(-mass, kind="stable")
+    alone = min(int((mass >= RARE * goal).sum()), len(mass))
+    if alone > most or (alone == most and alone < len(mass)):
+        alone = most - 1
+    bins = np.full(len(mass), alone, dtype=np.int64)
+    bins[order[:alone]] = np.arange(alone)
+    return bins
+
+
+def joined(grid: Grid, bins: list[Codes]) -> Columns:
+    """The columns with bins for cells."""
+    out = []
+    for column, each in zip(grid.columns, bins, strict=True):
+        if column.bins:
+            out.append(Column(column.place, bins=tuple(each.tolist())))
+        else:
+            first = np.flatnonzero(np.diff(each))
+            edges = tuple(column.edges[at] for at in first.tolist())
+            out.append(Column(column.place, edges))
+    return tuple(out)
+
+
+def on_simplex(counts: Real) -> Real:
+    """The nearest that are not negative and have the same sum; alike where that is not positive."""
+    total = float(counts.sum())
+    if total <= 0:
+        return np.full(len(counts), max(total, 0.0) / len(counts))
+    falling = np.sort(counts)[::-1]
+    beyond = (np.cumsum(falling) - total) / np.arange(1, len(counts) + 1)
+    return np.maximum(counts - beyond[np.flatnonzero(falling > beyond)[-1]], 0.0)

@@ -1,0 +1,178 @@
+"""The sums of a table, and what is chosen of them by public numbers.
+
+Class sizes; counts of the fine cells of every column; then counts of all pairs of columns, where
+they can be told from noise, or else the sums of a Gaussian for each class.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final
+
+from capemix.facts import CLASS_SIZES, Facts
+from capemix.methods.class_gaussian import gaussian_lines, rank_and_octave
+from capemix.methods.shares import OCTAVES, dearest_octave, exactly, sizes_share
+from capemix.methods.tables.grid import FINENESS, edges_of, fineness_of, grid_of
+from capemix.queries import COUNTED, QueryShape
+from capemix.statistics.cells import Column, Columns, pairs_norm, pairs_width
+
+if TYPE_CHECKING:
+    from capemix.methods.base import Choice
+    from capemix.plan import Plan
+
+CELLS: Final = "cells"
+PAIRS: Final = "pairs"
+
+CELLS_PART: Final = 0.2
+"""Of what class sizes leave, the part of single columns' cells."""
+
+LEAST_SIGNAL: Final = (200.0, 20.0)
+"""So many times the noise on a pair of cells there must be records, and so many times for each
+class, or pairs are not counted."""
+
+BINS: Final = (4, 32)
+"""Of a column in pairs, at least and at most; a category may have twice as many."""
+
+MOST_CELLS: Final = 1000
+"""Of all columns in pairs: all pairs of them are counted."""
+
+APART: Final = 50.0
+"""So many times the noise on a cell a class must have records, or cells are counted of all classes
+as one."""
+
+NAMES: Final = ("pairs", "fineness", "apart", "bins", "rank", "octave")
+
+
+def choice_for(facts: Facts, noise: float, records: float, most_rank: int) -> Choice:
+    """For so many records, declared or counted with noise, under sums with noise of multiplier
+    ``noise`` as one."""
+    k, classes = columns_of(facts), facts.groups
+    rest = 1.0 - sizes_share(facts.width)
+    on_cell = noise * math.sqrt(k / (CELLS_PART * rest))
+    on_pair = noise * pairs_norm(k) / math.sqrt((1.0 - CELLS_PART) * rest)
+    least, each = LEAST_SIGNAL
+    signal = records / on_pair if on_pair > 0 else math.inf
+    pairs = signal >= max(least, each * classes)
+    gaussian = {"rank": 0, "octave": 0}
+    if not pairs:
+        sums = noise / math.sqrt((1.0 - CELLS_PART) * rest)
+        gaussian = rank_and_octave(records, classes, most_rank, sums)
+    wanted = math.sqrt(signal / 2.0) if math.isfinite(signal) else BINS[1]
+    return {
+        "pairs": int(pairs),
+        "fineness": fineness_of(records, on_cell),
+        "apart": int(records / classes >= APART * on_cell),
+        "bins": _fitting(facts, max(BINS[0], min(BINS[1], int(wanted)))),
+        **gaussian,
+    }
+
+
+def choices_of(facts: Facts, most_rank: int) -> tuple[Choice, ...]:
+    """Those between which every choice lies."""
+    fine = {"fineness": FINENESS[1], "apart": 1}
+    pairs = {"pairs": 1, **fine, "bins": _fitting(facts, BINS[1]), "rank": 0, "octave": 0}
+    gaussian = (
+        {"pairs": 0, **fine, "bins": BINS[0], "rank": rank, "octave": _dearest(facts, rank)}
+        for rank in (0, most_rank)
+    )
+    return (pairs, *gaussian)
+
+
+def is_possible(chosen: Choice, facts: Facts, most_rank: int) -> bool:
+    if set(chosen) != set(NAMES):
+        return False
+    fineness, bins = chosen["fineness"], chosen["bins"]
+    return (
+        chosen["pairs"] in (0, 1)
+        and chosen["apart"] in (0, 1)
+        and FINENESS[0] <= fineness <= FINENESS[1]
+        and fineness & (fineness - 1) == 0
+        and 2 <= bins <= BINS[1]
+        and 0 <= chosen["rank"] <= most_rank
+        and 0 <= chosen["octave"] < OCTAVES
+    )
+
+
+def lines_of(plan: Plan, chosen: Choice) -> tuple[QueryShape, ...]:
+    """The outline, for this choice."""
+    facts = plan.known
+    k, classes = columns_of(facts), facts.groups
+    counted = not plan.opening and facts.class_sizes is None
+    first = sizes_share(facts.width)
+    rest = 1.0 - first if counted else 1.0
+    sizes = QueryShape(
+        CLASS_SIZES,
+        "each record's label",
+        "class counts",
+        1,
+        classes,
+        share=first,
+        replacement_factor=COUNTED,
+    )
+    cells = QueryShape(
+        CELLS,
+        "each value's cell",
+        "cell counts",
+        _cells(facts, chosen["fineness"]),
+        classes if chosen["apart"] else 1,
+        l2_norm_bound=math.sqrt(k),
+        share=CELLS_PART * rest,
+        replacement_factor=COUNTED,
+    )
+    part = (1.0 - CELLS_PART) * rest
+    after: tuple[QueryShape, ...]
+    if chosen["pairs"]:
+        pairs = QueryShape(
+            PAIRS,
+            "the cells of each pair of values",
+            "pair counts",
+            pairs_width(most_cells(facts, chosen["fineness"], chosen["bins"]), classes),
+            l2_norm_bound=pairs_norm(k),
+            share=part,
+            replacement_factor=COUNTED,
+        )
+        after = (pairs,)
+    else:
+        own = gaussian_lines(facts.width, classes, chosen)
+        whole = sum(line.share for line in own)
+        after = tuple(replace(line, share=line.share / whole * part) for line in own)
+    return exactly(((sizes,) if counted else ()) + (cells, *after))
+
+
+def columns_of(facts: Facts) -> int:
+    """How many columns there are, categories as one each."""
+    return facts.width if facts.table is None else len(facts.table.columns)
+
+
+def most_cells(facts: Facts, fineness: int, bins: int) -> tuple[int, ...]:
+    """How many cells each column has in pairs, at most."""
+    fine = _fine(facts, fineness)
+    return tuple(min(column.cells, 2 * bins if column.bins else bins) for column in fine)
+
+
+def _fitting(facts: Facts, bins: int) -> int:
+    """The most bins up to these with which all columns together have no more than `MOST_CELLS`."""
+    while bins > 2 and sum(most_cells(facts, FINENESS[1], bins)) > MOST_CELLS:
+        bins -= 1
+    return bins
+
+
+def message_bytes_of(facts: Facts) -> int:
+    """Of all edges of cells, as a message has them."""
+    return 64 * columns_of(facts) + 32 * _cells(facts, FINENESS[1])
+
+
+def _fine(facts: Facts, fineness: int) -> Columns:
+    """The fine cells; until ranges are measured, those of a likely one."""
+    if facts.normalise is None:
+        return (Column(0, edges_of(-1.0, 1.0, fineness, whole=False)),) * facts.width
+    return grid_of(facts, fineness).columns
+
+
+def _cells(facts: Facts, fineness: int) -> int:
+    return sum(column.cells for column in _fine(facts, fineness))
+
+
+def _dearest(facts: Facts, rank: int) -> int:
+    return dearest_octave(facts.width, facts.groups, rank)

@@ -1,0 +1,201 @@
+"""What records add where the distribution of columns is measured: a 1 at the cell of each value,
+and a 1 at the two cells of each pair of values.
+
+Cells are public: they are laid by declared or paid numbers before a record is looked at. Which cell
+a value is in depends on that value alone.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, ClassVar, Final, Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from capemix.queries import COUNTED
+from capemix.sums.rows import bounded_rows
+from capemix.sums.statistic import Codes, statistic
+
+Real = npt.NDArray[np.float64]
+
+CLASS_WEIGHT: Final = math.sqrt(2.0)
+"""Of a column with the class, where a pair of columns has 1: a model that is trained on the rows
+learns from these pairs most."""
+
+_AT_ONCE: Final = 1 << 20
+"""Numbers that are gone through at a time."""
+
+
+@dataclass(frozen=True)
+class Column:
+    """Where a column's cells lie. A number's are parted by ``edges``, each the first value of the
+    next cell. A category's are those of ``bins``, one for each of the numbers that it is coded in,
+    from ``place`` on; a record that has a 1 at none of them is in no cell."""
+
+    place: int
+    edges: tuple[float, ...] = ()
+    bins: tuple[int, ...] = ()
+
+    @property
+    def cells(self) -> int:
+        return 1 + (max(self.bins) if self.bins else len(self.edges))
+
+    def of(self, features: npt.NDArray[Any]) -> Codes:
+        """Each record's cell, -1 for none."""
+        if self.bins:
+            block = features[:, self.place : self.place + len(self.bins)]
+            found = np.asarray(self.bins, dtype=np.int64)[block.argmax(axis=1)]
+            return np.where((block == 1).any(axis=1), found, -1)
+        values = np.nan_to_num(features[:, self.place].astype(np.float64), nan=0.0)
+        return np.searchsorted(np.asarray(self.edges, dtype=np.float64), values, side="right")
+
+
+Columns = tuple[Column, ...]
+
+
+def cells_of(columns: Columns, features: npt.NDArray[Any]) -> Codes:
+    """Each record's cells, columns by records."""
+    return np.stack([column.of(features) for column in columns])
+
+
+@statistic
+@dataclass(frozen=True)
+class CellCounts:
+    """A 1 at the cell of each of a record's values; of each class ``apart``, or of all as one.
+    ``columns`` is how many numbers a record has."""
+
+    columns: int
+    classes: int
+    at: Columns
+    apart: bool
+    kind: Literal["cell counts"] = "cell counts"
+
+    replacement_factor: ClassVar = COUNTED
+
+    @property
+    def groups(self) -> int:
+        return self.classes if self.apart else 1
+
+    @property
+    def width(self) -> int:
+        return sum(column.cells for column in self.at)
+
+    @property
+    def l2_norm_bound(self) -> float:
+        return math.sqrt(len(self.at))
+
+    def add_to(
+        self, sums: npt.NDArray[Any], features: npt.NDArray[Any], labels: Codes, lattice: int | None
+    ) -> None:
+        one = bounded_rows(np.ones((1, len(self.at))), self.l2_norm_bound, lattice)[0, 0]
+        counts = np.zeros((self.groups, self.width), dtype=np.int64)
+        for rows, codes in _pieces(features, labels, self.classes):
+            start, group = 0, codes if self.apart else np.zeros_like(codes)
+            for column in self.at:
+                size = column.cells
+                counts[:, start : start + size] += _tables(
+                    group, column.of(rows), self.groups, size
+                )
+                start += size
+        sums += counts * one
+
+
+@statistic
+@dataclass(frozen=True)
+class PairCounts:
+    """A 1 at the cells of each pair of a record's values, and `CLASS_WEIGHT` at the cell of each
+    value and the class. A table has room for ``most`` cells of each column, used or not: so many
+    numbers are known beforehand."""
+
+    columns: int
+    classes: int
+    at: Columns
+    most: tuple[int, ...]
+    kind: Literal["pair counts"] = "pair counts"
+
+    groups: ClassVar = 1
+    replacement_factor: ClassVar = COUNTED
+
+    def __post_init__(self) -> None:
+        short = any(each.cells > most for each, most in zip(self.at, self.most, strict=True))
+        if short:
+            raise ValueError("a column has more cells than there is room for")
+
+    @property
+    def width(self) -> int:
+        return pairs_width(self.most, self.classes)
+
+    @property
+    def l2_norm_bound(self) -> float:
+        return pairs_norm(len(self.at))
+
+    @cached_property
+    def _places(self) -> tuple[tuple[int, int, int], ...]:
+        """Of each table: its two columns, the class being the last, and where it starts."""
+        sizes, start, found = (*self.most, self.classes), 0, []
+        for one in range(len(sizes)):
+            for other in range(one + 1, len(sizes)):
+                found.append((one, other, start))
+                start += sizes[one] * sizes[other]
+        return tuple(found)
+
+    def add_to(
+        self, sums: npt.NDArray[Any], features: npt.NDArray[Any], labels: Codes, lattice: int | None
+    ) -> None:
+        k = len(self.at)
+        parts = np.full((1, k * (k + 1) // 2), 1.0)
+        parts[0, :k] = CLASS_WEIGHT
+        units = bounded_rows(parts, self.l2_norm_bound, lattice)[0]
+        weights, one = units[0], units[-1]
+        sizes = (*self.most, self.classes)
+        for rows, codes in _pieces(features, labels, self.classes):
+            at = [*cells_of(self.at, rows), codes]
+            for left, right, start in self._places:
+                table = _tables(at[left], at[right], sizes[left], sizes[right]).ravel()
+                sums[0, start : start + table.size] += table * (weights if right == k else one)
+
+    def tables(self, sums: Real) -> dict[tuple[int, int], Real]:
+        """The counts of each pair of columns, of which the class is the last, cells by cells."""
+        sizes, cells = (*self.most, self.classes), [*(each.cells for each in self.at), self.classes]
+        found = {}
+        for left, right, start in self._places:
+            whole = sums[start : start + sizes[left] * sizes[right]]
+            table = whole.reshape(sizes[left], sizes[right])[: cells[left], : cells[right]]
+            found[left, right] = table / (CLASS_WEIGHT if right == len(self.at) else 1.0)
+        return found
+
+
+def pairs_norm(columns: int) -> float:
+    """Of what a record adds to the tables of so many columns and the class."""
+    return math.sqrt(columns * (columns - 1) / 2 + columns * CLASS_WEIGHT**2)
+
+
+def pairs_width(most: tuple[int, ...], classes: int) -> int:
+    """How many cells the tables have of columns of so many cells, and of the class."""
+    sizes = np.array((*most, classes), dtype=np.int64)
+    return int((sizes.sum() ** 2 - (sizes**2).sum()) // 2)
+
+
+def _tables(left: Codes, right: Codes, rows: int, width: int) -> npt.NDArray[np.int64]:
+    """How many records have which two cells; one that is in none adds nothing."""
+    known = (left >= 0) & (right >= 0)
+    if not known.all():
+        left, right = left[known], right[known]
+    return np.bincount(left * width + right, minlength=rows * width).reshape(rows, width)
+
+
+def _pieces(
+    features: npt.NDArray[Any], labels: Codes, classes: int
+) -> list[tuple[npt.NDArray[Any], Codes]]:
+    """Records whose class is known, some at a time."""
+    known = (labels >= 0) & (labels < classes)
+    if not known.all():
+        features, labels = features[known], labels[known]
+    step = max(1, _AT_ONCE // max(features.shape[1], 1))
+    return [
+        (features[start : start + step], labels[start : start + step])
+        for start in range(0, len(features), step)
+    ]

@@ -1,0 +1,396 @@
+"""The method for tables: cells, pairs, the mixture, classes and values, and whole releases."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from itertools import combinations
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from capemix.api import synthesize
+from capemix.data import partition
+from capemix.data.columns import Category, Number
+from capemix.data.rows import LabeledRows
+from capemix.data.schema import Table
+from capemix.facts import Facts
+from capemix.methods import method_named
+from capemix.methods.tables import Tables
+from capemix.methods.tables.columns import cells_within, mapped, values_of
+from capemix.methods.tables.grid import (
+    FINENESS,
+    bins_of_category,
+    bins_of_number,
+    edges_of,
+    fineness_of,
+    grid_of,
+    on_simplex,
+)
+from capemix.methods.tables.labels import classes_of
+from capemix.methods.tables.mixture import PairTables, fitted_mixture, rows_of
+from capemix.methods.tables.program import choice_for, choices_of, is_possible, most_cells
+from capemix.plan import make_plan
+from capemix.queries import Relation
+from capemix.randomness.source import SeededSource
+from capemix.statistics.cells import CLASS_WEIGHT, CellCounts, Column, PairCounts
+from capemix.statistics.check import added
+
+Real = npt.NDArray[np.float64]
+RNG = np.random.default_rng
+
+SURVEY = Table(
+    columns=(
+        Number("age", 18, 90, type="integer"),
+        Number("hours", 0, 99, type="integer"),
+        Number("gain", 0.0, 100_000.0),
+        Number("score", -3.0, 3.0),
+        Category("job", ("office", "field", "home", "none"), missing=True),
+        Category("city", ("north", "south")),
+    ),
+    label=Category("pays", ("no", "yes")),
+)
+
+
+def survey(count: int, seed: int = 0) -> LabeledRows:
+    """Columns that go together in ways that no Gaussian has: half work 40 hours, nine in ten have
+    no gain, and who pays depends on age, gain and job."""
+    rng = RNG(seed)
+    age = rng.integers(18, 91, count)
+    job = np.where(age > 65, 3, rng.choice(3, count, p=[0.6, 0.3, 0.1]))
+    hours = np.where(job == 3, 0, np.where(rng.random(count) < 0.5, 40, rng.integers(5, 80, count)))
+    gain = np.where(rng.random(count) < 0.1, np.exp(rng.normal(8, 1, count)), 0.0)
+    score = np.clip(rng.normal(np.where(job == 1, 1.0, -0.5), 0.5), -3, 3)
+    odds = 0.05 * (age - 45) + 2.0 * (gain > 0) + 1.0 * (job == 0) - 1.0
+    pays = (rng.random(count) < 1 / (1 + np.exp(-odds))).astype(np.int64)
+    cells: list[Any] = [age, hours, gain, score]
+    coded = [each.astype(np.float64) for each in cells]
+    return SURVEY.coded([*coded, job, rng.integers(0, 2, count)], pays)
+
+
+def codes_of(rows: Any, bins: int = 12) -> list[npt.NDArray[np.int64]]:
+    """Each column in a few cells, the class last: how releases are judged."""
+    features, out = rows.features, []
+    for column, place in zip(SURVEY.columns, SURVEY.places, strict=True):
+        if column.is_one_hot:
+            out.append(features[:, place].argmax(axis=1))
+        else:
+            low, high = column.ends
+            even = (features[:, place.start] - low) / (high - low) * bins
+            out.append(np.clip(even.astype(np.int64), 0, bins - 1))
+    return [*out, rows.labels]
+
+
+def apart(one: Any, other: Any, ways: int) -> float:
+    """The mean total variation over all sets of so many columns."""
+    found, (a, b) = [], (codes_of(one), codes_of(other))
+    for some in combinations(range(len(a)), ways):
+        sizes = [int(max(a[at].max(), b[at].max())) + 1 for at in some]
+        laws = [
+            np.bincount(np.ravel_multi_index([x[at] for at in some], sizes), minlength=math.prod(sizes))
+            for x in (a, b)
+        ]  # fmt: skip
+        found.append(0.5 * np.abs(laws[0] / laws[0].sum() - laws[1] / laws[1].sum()).sum())
+    return float(np.mean(found))
+
+
+def released(rows: LabeledRows, epsilon: float, name: str = "tables", **asked: Any) -> Any:
+    facts = Facts.of(rows)
+    plan = make_plan(facts, method_named(name)(**asked)).calibrate(epsilon)
+    return synthesize(plan, rows, source=SeededSource(1))
+
+
+# -- cells -----------------------------------------------------------------------------------------
+
+
+def test_pairs_are_counted_as_one_would_by_hand() -> None:
+    rng = RNG(1)
+    rows = np.column_stack([rng.normal(size=500), np.eye(3)[rng.integers(0, 3, 500)]])
+    labels = rng.integers(0, 2, 500)
+    at = (Column(0, (-0.5, 0.5)), Column(1, bins=(0, 1, 1)))
+    asked = PairCounts(4, 2, at, (4, 3))
+    tables = asked.tables(added(asked, rows, labels, None)[0])
+    number, kind = np.digitize(rows[:, 0], [-0.5, 0.5]), np.array([0, 1, 1])[rows[:, 1:].argmax(1)]
+    for (left, right), (a, b) in {
+        (0, 1): (number, kind), (0, 2): (number, labels), (1, 2): (kind, labels),
+    }.items():  # fmt: skip
+        by_hand = np.zeros(tables[left, right].shape)
+        np.add.at(by_hand, (a, b), 1.0)
+        np.testing.assert_allclose(tables[left, right], by_hand)
+    assert asked.l2_norm_bound == pytest.approx(math.sqrt(1 + 2 * CLASS_WEIGHT**2))
+    alone = added(asked, rows[:1], labels[:1], None)
+    assert np.linalg.norm(alone) == pytest.approx(asked.l2_norm_bound)
+
+
+def test_a_record_without_a_listed_category_adds_nothing_there() -> None:
+    asked = CellCounts(3, 1, (Column(0), Column(1, bins=(0, 1))), apart=False)
+    found = added(asked, np.array([[1.0, 0.0, 0.0]]), np.zeros(1, dtype=np.int64), None)
+    assert found[0].tolist() == [pytest.approx(1.0), 0.0, 0.0]
+
+
+@settings(max_examples=80)
+@given(
+    low=st.floats(-1e6, 1e6),
+    span=st.floats(1e-3, 1e6),
+    octave=st.integers(3, 7),
+    where=st.floats(0, 1),
+)
+def test_every_value_of_a_range_lies_in_the_cell_that_has_it(
+    low: float, span: float, octave: int, where: float
+) -> None:
+    high, value = low + span, low + where * span
+    edges = edges_of(low, high, 2**octave, whole=False)
+    assert list(edges) == sorted(set(edges))
+    assert len(edges) < 2 ** (octave + 1) + 80
+    cell = int(Column(0, edges).of(np.array([[value]]))[0])
+    bounds = np.array([low, *edges, max(high, np.nextafter(low, math.inf))])
+    assert bounds[cell] <= value <= bounds[cell + 1]
+
+
+def test_zero_and_the_ends_have_cells_of_their_own_and_few_whole_numbers_one_each() -> None:
+    edges = edges_of(-1.0, 3.0, 8, whole=False)
+    column = Column(0, edges)
+    for value in (-1.0, 0.0, 3.0):
+        near = np.array([[np.nextafter(value, -9)], [value], [np.nextafter(value, 9)]])
+        before, mine, after = column.of(near).tolist()
+        assert value in (-1.0,) or before != mine
+        assert value in (3.0,) or after != mine
+    assert edges_of(2, 6, 8, whole=True) == (2.5, 3.5, 4.5, 5.5)
+    skew = edges_of(0.0, 65_536.0, 8, whole=False)
+    assert sum(edge <= 16.0 for edge in skew) >= 5  # towards zero they are finer and finer
+    assert edges_of(5.0, 5.0, 8, whole=False) == ()
+
+
+@settings(max_examples=60)
+@given(st.lists(st.floats(0, 1000), min_size=1, max_size=60), st.floats(0.1, 500), st.integers(2, 9))
+def test_bins_join_neighbours_up_to_a_goal_and_are_no_more_than_asked(
+    mass: list[float], goal: float, most: int
+) -> None:
+    bins = bins_of_number(np.array(mass), goal, most)
+    assert bins[0] == 0
+    assert set(np.diff(bins).tolist()) <= {0, 1}
+    assert bins.max() < most
+    kinds = bins_of_category(np.array(mass), goal, most)
+    assert sorted(set(kinds.tolist())) == list(range(kinds.max() + 1))
+    assert kinds.max() < most
+
+
+def test_a_heavy_cell_is_alone() -> None:
+    bins = bins_of_number(np.array([1.0, 1.0, 50.0, 1.0, 1.0, 1.0]), 3.0, 10)
+    assert bins.tolist() == [0, 0, 1, 2, 2, 2]
+
+
+def test_counts_are_moved_to_the_nearest_that_are_not_negative() -> None:
+    assert on_simplex(np.array([3.0, -1.0, 2.0])).tolist() == [2.5, 0.0, 1.5]
+    assert on_simplex(np.array([-3.0, 1.0])).tolist() == [0.0, 0.0]
+
+
+def test_cells_are_finer_the_less_noise_there_is() -> None:
+    found = [fineness_of(1000.0, noise) for noise in (0.0, 1.0, 10.0, 100.0, 1e9)]
+    assert found == [128, 128, 32, 8, 8]
+    assert (found[0], found[-1]) == FINENESS[::-1]
+
+
+# -- what is chosen --------------------------------------------------------------------------------
+
+
+@settings(max_examples=60, deadline=None)
+@given(noise=st.floats(1e-6, 1e6), records=st.floats(1, 1e9), rank=st.integers(0, 11))
+def test_whatever_the_numbers_what_is_chosen_is_possible(
+    noise: float, records: float, rank: int
+) -> None:
+    facts = Facts.of(survey(1))
+    chosen = choice_for(facts, noise, records, rank)
+    assert is_possible(chosen, facts, rank)
+    most = choices_of(facts, rank)[0]
+    assert all(chosen[name] <= most[name] for name in ("fineness", "apart"))
+    assert not chosen["pairs"] or chosen["bins"] <= most["bins"]
+
+
+@pytest.mark.parametrize("relation", list(Relation))
+def test_no_choice_costs_more_than_is_promised(relation: Relation) -> None:
+    facts = Facts.of(survey(1))
+    plan = make_plan(facts, Tables(), relation=relation).calibrate(1.0)
+    for records in (30.0, 3000.0, 300_000.0):
+        chosen = choice_for(facts, plan.multiplier or 0.0, records, 11)
+        made = replace(plan, chosen=chosen)
+        assert made.names[: len(plan.opening) + 1] == plan.names[: len(plan.opening) + 1]
+        assert made.guarantee().epsilon <= plan.guarantee().epsilon * (1 + 1e-12) <= 1.0
+
+
+# -- fitting ---------------------------------------------------------------------------------------
+
+
+def a_law() -> Real:
+    """Of three columns of four cells: the second follows the first, the third both."""
+    law = RNG(3).dirichlet(np.full(64, 0.2)).reshape(4, 4, 4)
+    return np.asarray(law)
+
+
+def tables_of(law: Real) -> PairTables:
+    sizes = law.shape
+    starts = np.concatenate([[0], np.cumsum(sizes)])
+    pairs, margins = np.zeros((starts[-1], starts[-1])), []
+    for a in range(3):
+        margins.append(law.sum(axis=tuple({0, 1, 2} - {a})))
+        for b in range(3):
+            if a < b:
+                table = law.sum(axis=tuple({0, 1, 2} - {a, b}))
+                pairs[starts[a] : starts[a + 1], starts[b] : starts[b + 1]] = table
+                pairs[starts[b] : starts[b + 1], starts[a] : starts[a + 1]] = table.T
+    return PairTables(sizes, pairs, 1.0 - np.eye(3), np.concatenate(margins))
+
+
+def test_rows_of_a_mixture_have_the_pairs_that_it_was_fitted_to() -> None:
+    law = a_law()
+    cells = rows_of(fitted_mixture(tables_of(law), SeededSource(1)), 20_000, SeededSource(2))
+    for a, b in combinations(range(3), 2):
+        table = law.sum(axis=tuple({0, 1, 2} - {a, b}))
+        found = np.bincount(cells[a] * 4 + cells[b], minlength=16).reshape(4, 4) / 20_000
+        independent = np.outer(table.sum(axis=1), table.sum(axis=0))
+        assert 0.5 * np.abs(found - table).sum() < 0.02
+        assert 0.5 * np.abs(independent - table).sum() > 0.1
+
+
+def test_rows_are_as_many_as_their_laws_say_to_one_in_each_component() -> None:
+    law = a_law()
+    cells = rows_of(fitted_mixture(tables_of(law), SeededSource(1)), 5000, SeededSource(2))
+    for at in range(3):
+        margin = law.sum(axis=tuple({0, 1, 2} - {at}))
+        assert np.abs(np.bincount(cells[at], minlength=4) / 5000 - margin).max() < 0.01
+
+
+def test_classes_go_with_cells_as_counted_and_where_noise_hides_that_as_often_everywhere() -> None:
+    rng = RNG(4)
+    cells = rng.integers(0, 3, (2, 30_000))
+    odds = np.array([-1.5, 0.0, 1.5])[cells[0]] + np.array([0.5, 0.0, -0.5])[cells[1]]
+    labels = (rng.random(30_000) < 1 / (1 + np.exp(-odds))).astype(np.int64)
+    wanted = []
+    for each in cells:
+        table = np.zeros((3, 2))
+        np.add.at(table, (each, labels), 1.0)
+        wanted.append(table)
+    made = classes_of(cells, wanted, 1.0, rng.random(30_000))
+    for each, table in zip(cells, wanted, strict=True):
+        rates = [made[each == cell].mean() for cell in range(3)]
+        np.testing.assert_allclose(rates, table[:, 1] / table.sum(axis=1), atol=0.02)
+    hidden = classes_of(cells, wanted, 1e5, rng.random(30_000))
+    rates = [hidden[cells[0] == cell].mean() for cell in range(3)]
+    np.testing.assert_allclose(rates, labels.mean(), atol=0.02)
+
+
+def test_values_lie_in_their_cells_and_single_numbers_come_back_to_the_last_bit() -> None:
+    bounds = np.array([0.0, 5e-324, 1.0, 3.0])
+    cells = np.array([0, 1, 2, 0])
+    values = values_of(cells, bounds, np.array([0.9, 0.5, 0.5, 0.1]))
+    assert values.tolist() == [0.0, 0.5, 2.0, 0.0]
+
+
+def test_within_a_bin_classes_differ_as_far_as_their_counts_stand_out() -> None:
+    joined, rows = np.zeros(2, dtype=np.int64), 4000
+    counts = np.array([[900.0, 100.0], [100.0, 900.0]])
+    bins, labels = np.zeros(rows, dtype=np.int64), np.arange(rows) % 2
+    clear = cells_within(bins, labels, joined, counts, 1.0, RNG(5).random(rows))
+    assert clear[labels == 0].mean() == pytest.approx(0.1, abs=0.03)
+    assert clear[labels == 1].mean() == pytest.approx(0.9, abs=0.03)
+    hidden = cells_within(bins, labels, joined, counts, 1e4, RNG(5).random(rows))
+    assert hidden[labels == 1].mean() == pytest.approx(0.5, abs=0.03)
+
+
+def test_gaussian_values_are_moved_in_their_order_to_what_is_counted() -> None:
+    values, bounds = RNG(6).normal(size=1000), np.array([0.0, 5e-324, 10.0, 20.0])
+    found = mapped(values, np.array([600.0, 300.0, 100.0]), bounds, 1.0)
+    assert (found[np.argsort(values)][:600] == 0.0).all()
+    assert ((found > 0) & (found <= 10)).sum() == 300
+    assert (np.diff(found[np.argsort(values)]) >= 0).all()
+    assert (mapped(values, np.array([6.0, 3.0, 1.0]), bounds, 100.0) == values).all()
+
+
+# -- releases --------------------------------------------------------------------------------------
+
+
+def test_pairs_of_columns_come_back_where_a_gaussian_loses_them() -> None:
+    rows = survey(20_000)
+    found, gaussian = released(rows, 2.0), released(rows, 2.0, "class-gaussian")
+    assert (found.plan.chosen or {})["pairs"] == 1
+    assert apart(rows, found, 1) < 0.01
+    floor = apart(rows, survey(20_000, seed=9), 2)  # of other records of the same law
+    assert apart(rows, found, 2) < 1.5 * floor
+    assert apart(rows, gaussian, 2) > 5.0 * floor
+
+
+def test_spikes_zeros_and_whole_numbers_come_back_as_they_are() -> None:
+    rows = survey(20_000)
+    cells = SURVEY.cells(released(rows, 2.0).features)
+    real = SURVEY.cells(rows.features)
+    assert cells["hours"].dtype == real["hours"].dtype == np.int64
+    for name, value in (("hours", 40), ("hours", 0), ("gain", 0.0)):
+        part = (real[name] == value).mean()
+        assert (cells[name] == value).mean() == pytest.approx(part, abs=0.03)
+    assert (cells["gain"] == 100_000.0).mean() < 0.001  # nothing piles up at the end
+
+
+@pytest.mark.parametrize("epsilon", [0.05, 0.3, 1.0])
+def test_few_records_give_something_sane(epsilon: float) -> None:
+    rows = survey(300)
+    found = released(rows, epsilon)
+    assert (found.plan.chosen or {})["pairs"] == 0
+    cells = SURVEY.cells(found.features)
+    assert cells["age"].min() >= 18
+    assert cells["age"].max() <= 90
+    assert np.isfinite(cells["gain"]).all()
+    assert set(cells["city"]) <= {"north", "south"}
+    assert apart(rows, found, 1) < 0.9
+
+
+def test_a_range_that_cuts_off_many_records_is_said() -> None:
+    rows = survey(20_000)
+    short = Table(
+        columns=(Number("score", -3.0, 0.5), Number("gain", 0.0, 100_000.0)), label=SURVEY.label
+    )
+    cut = short.coded([rows.features[:, 3], rows.features[:, 2]], rows.labels)
+    said = " ".join(released(cut, 2.0).warnings)
+    assert "lie at an end of the range of score" in said
+    assert "gain" not in said  # zeros are many of themselves
+    assert released(rows, 2.0).warnings == ()
+
+
+def test_numbers_without_a_schema_have_their_ranges_measured() -> None:
+    rng = RNG(7)
+    features = np.column_stack([rng.normal(100, 5, 20_000), rng.exponential(2.0, 20_000)])
+    rows = LabeledRows(
+        features=features,
+        labels=(features[:, 1] > 2).astype(np.int64),
+        classes=(0, 1),
+        feature_names=("a", "b"),
+    )
+    found = released(rows, 2.0)
+    for column in range(2):
+        at = np.quantile(features[:, column], [0.1, 0.5, 0.9])
+        np.testing.assert_allclose(
+            np.quantile(found.features[:, column], [0.1, 0.5, 0.9]), at, rtol=0.15
+        )
+
+
+@pytest.mark.parametrize("sites", [5, 25])
+def test_sites_have_the_rows_of_one_curator_where_no_noise_is_added(sites: int) -> None:
+    """Without noise the sums, and so all rows, are the same to the last bit for any split; with it
+    they have one curator's law (`test_same_law`)."""
+    rows = survey(3000)
+    facts = Facts.of(rows, class_sizes=tuple(rows.class_counts().tolist()))
+    one = synthesize(make_plan(facts, Tables(samples=500)).calibrate(math.inf), rows)
+    plan = make_plan(facts, Tables(samples=500), scheme="cape", sites=sites, colluding=1)
+    many = synthesize(plan.calibrate(math.inf), partition(rows, sites, "dirichlet", seed=1))
+    assert (one.features == many.features).all()
+    assert (one.labels == many.labels).all()
+
+
+def test_all_pairs_have_no_more_cells_than_there_is_room_for() -> None:
+    facts = Facts.of(survey(1))
+    chosen = choices_of(facts, 3)[0]
+    assert max(most_cells(facts, chosen["fineness"], chosen["bins"])) <= 32
+    assert len(grid_of(facts, 16).columns) == len(SURVEY.columns)
