@@ -65,10 +65,22 @@ class Envelope:
         self, participation: Sequence[Participation], noise_multiplier: float, relation: Relation
     ) -> float:
         """The most that a drawn sum is of H anywhere: at most 1 if it may be chosen."""
-        if not np.all(self.heights > 0.0):
-            return math.inf
-        profile = delta_profile(participation, noise_multiplier, self.epsilons, relation)
-        return float(np.max(profile / self.heights))
+        return _excess(self, tuple(participation), noise_multiplier, relation)
+
+
+@lru_cache(maxsize=1024)
+def _excess(
+    below: Envelope,
+    participation: tuple[Participation, ...],
+    noise_multiplier: float,
+    relation: Relation,
+) -> float:
+    """See `Envelope.excess`. A plan is calibrated more than once on its way to a release, and each
+    time by the same steps."""
+    if not np.all(below.heights > 0.0):
+        return math.inf
+    profile = delta_profile(participation, noise_multiplier, below.epsilons, relation)
+    return float(np.max(profile / below.heights))
 
 
 def _chances(epsilon: float, at: Real, squared: float) -> tuple[float, Real]:
