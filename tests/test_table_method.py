@@ -303,11 +303,20 @@ def test_within_a_bin_classes_differ_as_far_as_their_counts_stand_out() -> None:
 
 def test_gaussian_values_are_moved_in_their_order_to_what_is_counted() -> None:
     values, bounds = RNG(6).normal(size=1000), np.array([0.0, 5e-324, 10.0, 20.0])
-    found = mapped(values, np.array([600.0, 300.0, 100.0]), bounds, 1.0)
+    chance = RNG(7).random(1000)
+    found = mapped(values, np.array([600.0, 300.0, 100.0]), bounds, 1.0, chance)
     assert (found[np.argsort(values)][:600] == 0.0).all()
     assert ((found > 0) & (found <= 10)).sum() == 300
     assert (np.diff(found[np.argsort(values)]) >= 0).all()
-    assert (mapped(values, np.array([6.0, 3.0, 1.0]), bounds, 100.0) == values).all()
+    hidden = mapped(values, np.array([6.0, 3.0, 1.0]), bounds, 100.0, chance)
+    assert (hidden == values).all()
+
+
+def test_equal_values_are_moved_without_regard_to_their_place() -> None:
+    """Rows stand by class: in their order, the first class would have all the small values."""
+    values, bounds = np.zeros(2000), np.array([0.0, 10.0, 20.0])
+    found = mapped(values, np.array([1000.0, 1000.0]), bounds, 1.0, RNG(8).random(2000))
+    assert found[:1000].mean() == pytest.approx(found[1000:].mean(), rel=0.1)
 
 
 # -- releases --------------------------------------------------------------------------------------

@@ -18,9 +18,8 @@ SURE: Final = 3.0
 MOST: Final = 64
 """Bins that a column of Gaussian rows is mapped to, at most."""
 
-_INSIDE: Final = 1e-6
-"""Of a bin: how far inside of its ends values lie. At an end of whole numbers' they would round
-either way."""
+_ENOUGH: Final = 10
+"""So many values in a bin say how they are distributed there."""
 
 
 def cells_within(
@@ -72,9 +71,13 @@ def values_of(cells: Codes, boundaries: Real, chance: Real) -> Real:
     return np.where(alone, low, low + (high - low) * chance)
 
 
-def mapped(values: Real, counts: Real, boundaries: Real, deviation: float) -> Real:
+def mapped(
+    values: Real, counts: Real, boundaries: Real, deviation: float, chance: Real
+) -> Real:
     """Values of Gaussian rows moved, in their order, so that each bin of a column holds its noisy
-    part of them; within a bin they lie to each other as they did."""
+    part of them; of equal ones, which are many at the ends of a range, ``chance`` decides, or they
+    would be in the order of their classes. Within a bin they are distributed as those are that lay
+    there before; evenly, where next to none did."""
     mass = on_simplex(counts)
     if mass.sum() <= SURE * deviation:
         return values
@@ -82,7 +85,8 @@ def mapped(values: Real, counts: Real, boundaries: Real, deviation: float) -> Re
     joined = bins_of_number(mass, goal, MOST)
     parts = on_simplex(np.bincount(joined, weights=counts))
     ends = np.rint(np.cumsum(parts) / parts.sum() * len(values)).astype(np.int64)
-    order = np.argsort(values, kind="stable")
+    order = np.lexsort((chance, values))
+    ranked = values[order]
     out, start = np.empty_like(values), 0
     for each, end in enumerate(ends.tolist()):
         some = order[start:end]
@@ -94,7 +98,10 @@ def mapped(values: Real, counts: Real, boundaries: Real, deviation: float) -> Re
         if high <= np.nextafter(low, np.inf):
             out[some] = low
             continue
-        first, last = values[some[0]], values[some[-1]]
-        place = (values[some] - first) / (last - first) if last > first else np.full(len(some), 0.5)
-        out[some] = low + (high - low) * (_INSIDE + (1.0 - 2.0 * _INSIDE) * place)
+        place = (np.arange(len(some)) + 0.5) / len(some)
+        inside = ranked[np.searchsorted(ranked, low, "right") : np.searchsorted(ranked, high)]
+        if len(inside) >= _ENOUGH:
+            out[some] = np.quantile(inside, place)
+        else:
+            out[some] = low + (high - low) * place
     return out

@@ -204,11 +204,14 @@ def rows_by_gaussians(
     facts = sums.plan.known
     fine = counted_cells(sums)
     found = estimate_class_gaussians(taking, sizes)
-    rows, labels = gaussian_rows(facts, found, samples, sums.source())
+    source = sums.source()
+    rows, labels = gaussian_rows(facts, found, samples, source)
     for at in fine.grid.numbers:
         place, boundaries = fine.grid.columns[at].place, fine.grid.boundaries(at)
         counts = fine.whole(at)
-        rows[:, place] = mapped(rows[:, place], counts, boundaries, fine.whole_deviation)
+        chance = uniforms(source, ("tie", at), len(rows))
+        noise = fine.whole_deviation
+        rows[:, place] = mapped(rows[:, place], counts, boundaries, noise, chance)
     if facts.table is not None:
         facts.table.restore(rows)
     return rows, labels
