@@ -127,6 +127,10 @@ class ClassGaussian(Method):
         rank = tuned_rank(records, classes, self.most_rank(plan), noise / math.sqrt(_OWN))
         return {"rank": rank, "octave": octave_of(records, noise)}
 
+    def foreseen(self, plan: Plan) -> Choice | None:
+        sizes = plan.facts.class_sizes
+        return None if sizes is None else self.chosen(plan, float(sum(sizes)))
+
     def outline(self, plan: Plan) -> tuple[QueryShape, ...]:
         facts = plan.known
         d, classes = facts.width, facts.groups
