@@ -790,6 +790,16 @@ def test_old_names_of_image_options_say_the_new_ones(capemix: Capemix, tmp_path:
     assert_one_sentence(ran.code, ran.out, ran.err, "--synthesizer is the old name of --method")
 
 
+def test_a_file_in_place_of_a_schemas_command_is_told_the_command(capemix: Capemix) -> None:
+    ran = capemix("schema", "people.csv", "--label", "y", "--out", "schema.json")
+    assert ran.code == 2
+    assert "`capemix schema people.csv` is now `capemix schema draft people.csv`" in ran.err
+    ran = capemix("schema", "drft")
+    assert ran.code == 2
+    assert "drft" in ran.err
+    assert "is now" not in ran.err
+
+
 class Loudness(StrEnum):
     SOFT = "soft"
     LOUD = "loud"

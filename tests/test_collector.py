@@ -17,7 +17,7 @@ from capemix.methods.class_gaussian import ClassGaussian
 from capemix.methods.mixing import Mixing
 from capemix.methods.shares import OCTAVES
 from capemix.plan import Plan, make_plan
-from capemix.queries import Participation, QueryShape
+from capemix.queries import COUNTED, Participation, QueryShape, Relation
 from capemix.statistics.histograms import ClassCounts, MeansAndSquares, ValueSizes
 from capemix.statistics.moments import Moments, NormHistogram
 from capemix.statistics.projection import Projection
@@ -249,6 +249,34 @@ def test_the_noise_of_a_sum_that_is_drawn_cannot_be_changed() -> None:
     early, _ = a_collector(facts(normalise=MAP, class_sizes=(50, 60)), Greedy())
     early.choose(more=5)
     assert early.plan.chosen == {"more": 5}
+
+
+class Dearer(Method):
+    """It may choose what no extreme of its choices has: sums that a replaced record moves more."""
+
+    kind: Literal["dearer"] = "dearer"  # type: ignore[misc]
+
+    def outline(self, plan: Plan) -> tuple[QueryShape, ...]:
+        factor = 2.0 if plan.chosen == {"at": 1} else COUNTED
+        return (QueryShape("counts", "", "class counts", 1, 2, replacement_factor=factor),)
+
+    def choices(self, plan: Plan) -> tuple[Choice | None, ...]:  # noqa: ARG002
+        return {"at": 0}, {"at": 2}
+
+    def release(self, sums: Collector) -> SyntheticRows:
+        raise NotImplementedError
+
+
+def test_no_choice_costs_more_than_those_that_were_charged() -> None:
+    """The budget was charged for the dearest of the choices before the first sum was drawn."""
+    plan = make_plan(FOUND, Dearer(), relation="replace-one", epsilon=2.0)
+    sums = Collector(plan, Written())
+    with pytest.raises(ValueError, match="no choice may cost more than those that were planned"):
+        sums.choose(at=1)
+    sums.choose(at=2)
+    assert sums.plan.guarantee().epsilon == plan.guarantee().epsilon
+    added = Collector(replace(plan, relation=Relation.ADD_REMOVE), Written())
+    added.choose(at=1)  # a record that is added or removed moves it no more
 
 
 class Turning(Method):

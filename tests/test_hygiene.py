@@ -32,6 +32,10 @@ PACKAGES = (ROOT / "src" / "capemix", ROOT / "research" / "capemix_research")
 SOURCES = sorted(path for package in PACKAGES for path in package.rglob("*.py"))
 
 
+LONG = 400
+"""Lines of a module that needs no reason."""
+
+
 def inside(path: Path) -> Path:
     """A source file's path in its package; the laboratory's start with its name."""
     product, laboratory = PACKAGES
@@ -332,3 +336,11 @@ def test_an_error_comes_whole_from_another_process(error: InputError) -> None:
     found = pickle.loads(pickle.dumps(error))
     assert type(found) is type(error)
     assert (str(found), vars(found)) == (str(error), vars(error))
+
+
+def test_a_module_of_more_lines_has_a_reason_in_the_contributing_page() -> None:
+    page = (ROOT / "docs" / "contributing.md").read_text()
+    section = page.partition("## Long modules")[2].partition("\n## ")[0]
+    reasons = re.findall(r"^\| `([\w/.]+\.py)` \| .{10,} \|$", section, re.MULTILINE)
+    long = [path for path in SOURCES if len(path.read_text().splitlines()) > LONG]
+    assert reasons == sorted(inside(path).as_posix() for path in long)

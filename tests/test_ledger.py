@@ -452,6 +452,24 @@ def test_a_release_whose_own_epsilon_is_the_limit_fits_once(name: str, epsilon: 
     assert not less.admits(costs, instead=plan.cost_alone(plan.relation))
 
 
+def test_a_sum_that_was_paid_for_with_an_earlier_one_fixes_no_terms() -> None:
+    """It costs nothing at any order, so that each would suit it: what comes later would find an
+    order at which a Gaussian costs thousands of times as much."""
+    columns = Facts(("a", "b", "c", "d"), "y", (0, 1))
+    plan = make_plan(columns, Mixing(samples=100, mixture=16), epsilon=1.0)
+    costs, instead = plan.costs(), plan.cost_alone(plan.relation)
+    admitted = Account(Limit(1.1, 2e-5)).admit(costs[0], whole=together(costs), instead=instead)
+    assert admitted is not None
+    account = admitted[0]
+    assert (admitted[1], account.terms) == (Way.ALONE, None)
+    nothing = Cost(plan.relation, 0.0, 0.0, dict.fromkeys(ORDERS, 0.0), squared=0.0)
+    paid = account.admit(nothing)
+    assert paid is not None
+    assert paid[0].terms is None
+    later = gaussian_cost(1e-4)
+    assert until_refused(paid[0], later)[1] == until_refused(account, later)[1] > 0
+
+
 def test_a_list_of_classes_can_be_found_twelve_times_within_a_limit() -> None:
     """A month's release, each with a list found by a threshold, in a year's limit."""
     facts = Facts(("a", "b"), "y", None)

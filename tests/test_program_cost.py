@@ -262,3 +262,50 @@ def test_draws_of_classes_that_turn_out_small_keep_the_epsilon_asked_for() -> No
     assert made.plan.drawn
     assert made.guarantee.epsilon == pytest.approx(1.0, rel=2e-3)
     assert (made.guarantee.epsilon or 0.0) <= 1.0
+
+
+@pytest.mark.parametrize("relation", list(Relation))
+@pytest.mark.parametrize("name", ["class Gaussians, no list", "class Gaussians, nothing declared"])
+def test_what_is_promised_does_not_depend_on_what_was_measured(
+    name: str, relation: Relation
+) -> None:
+    """Two classes cost less than a thousand, where a record is replaced: nobody may be promised
+    that once it is known how many there are."""
+    given, method = ONCE[name]
+    plan = make_plan(given, method, relation=relation, epsilon=1.0)
+    promised = plan.guarantee().epsilon
+    assert promised == pytest.approx(1.0, rel=1e-5)
+    ends = (1.0,) * 3
+    way = given.normalise or ColumnMap((0.0,) * 3, ends, (-1.0,) * 3, ends)
+    for classes in ((0, 1), tuple(range(200))):
+        known = classes if given.classes is None else given.classes
+        found = replace(given, classes=known, class_sizes=(50,) * len(known), normalise=way)
+        assert replace(plan, measured=found).guarantee().epsilon == pytest.approx(promised)
+
+
+@pytest.mark.parametrize("count", [40, 4000])
+def test_what_each_sum_costs_is_said_as_it_will_be_where_sizes_are_declared(count: int) -> None:
+    """A few records are not asked for each class's own spread, and more of the budget goes to where
+    they lie."""
+    rows = LabeledRows(
+        np.random.default_rng(2).uniform(-4, 5, size=(count, 3)),
+        np.arange(count) % 2,
+        ("no", "yes"),
+        COLUMNS,
+        "y",
+    )
+    sizes = (count // 2,) * 2
+    plan = make_plan(facts(class_sizes=sizes, normalise=RANGE), ClassGaussian(), epsilon=2.0)
+    release = run(plan, LocalEngine(rows, SeededSource(2)))
+    assert plan.chosen is None
+    assert release.plan.chosen is not None
+    assert plan.budget() == release.plan.budget()
+
+
+def test_what_will_be_chosen_of_images_is_foreseen_too() -> None:
+    plan = make_plan(replace(IMAGES, class_sizes=(9, 9, 9)), ImageClusters(), epsilon=1.0)
+    assert plan.method.foreseen(plan) == {"rank": 1, "clusters": 1}
+    assert len(plan.budget()) < len(plan.outline)
+    unknown = make_plan(IMAGES, ImageClusters(), epsilon=1.0)
+    assert unknown.method.foreseen(unknown) is None
+    assert len(unknown.budget()) == len(unknown.outline)

@@ -532,6 +532,19 @@ def test_a_sum_that_depends_on_the_choice_needs_it(tmp_path: Path) -> None:
         assert says not in str(world.answer(step))
 
 
+def test_a_choice_that_would_have_made_earlier_sums_noisier_is_declined() -> None:
+    """The centre's share is the same for all extremes of the choice, and for others it is not: to
+    have it with one share and the rest as if it had another is more than the whole."""
+    listed, columns = tuple(range(1000)), tuple(f"c{place}" for place in range(36))
+    plan = a_plan(facts=Facts(columns, "y", listed, normalise=WAY), method=ClassGaussian())
+    at = plan.names.index(CENTRE)
+    known = replace(ReleaseStep.first_of(plan), name=plan.names[at])
+    for octave, says in ((10, None), (40, "would have had other noise")):
+        step = replace(known, name=plan.names[at + 1])
+        said = of(step, chosen={"rank": 0, "octave": octave}).follows(known)
+        assert said is None if says is None else says in str(said)
+
+
 def test_another_release_under_a_known_name_is_declined(tmp_path: Path) -> None:
     plan = a_plan(4.0)
     world = Federation(tmp_path, allowing(a_plan(8.0)))

@@ -6,7 +6,9 @@ the finished release.
     python tools/walk.py flower      the same of four sites, by Flower's simulation: what the
                                      coordinator's and the agents' processes enter together
 
-A file counts once one of its functions is called. What runs while a module is imported does not.
+A file counts once one of its functions is called. What runs while a module is imported or a kernel
+is compiled does not. Walk in a fresh process, one walk in each: what an earlier one remembered is
+not entered again.
 """
 
 from __future__ import annotations
@@ -22,9 +24,12 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
+import numba
+
 import capemix
 
 ROOT = Path(capemix.__file__).parent
+_COMPILER = f"{Path(numba.__file__).parent}{os.sep}"
 _HOOK = "CAPEMIX_WALK"
 _SITE = """
 import os, sys
@@ -48,7 +53,7 @@ class Walk:
         code = frame.f_code
         if code.co_filename in self.files or not code.co_filename.startswith(f"{ROOT}{os.sep}"):
             return
-        if not code.co_flags & inspect.CO_OPTIMIZED or _while_importing(frame):
+        if not code.co_flags & inspect.CO_OPTIMIZED or _while_loading(frame):
             return
         self.files.add(code.co_filename)
         if self._log is not None:
@@ -71,9 +76,11 @@ class Walk:
             threading.setprofile(None)
 
 
-def _while_importing(frame: FrameType) -> bool:
+def _while_loading(frame: FrameType) -> bool:
     back: FrameType | None = frame
     while back is not None:
+        if back.f_code.co_filename.startswith(_COMPILER):
+            return True
         module = back.f_code.co_name == "<module>"
         if module and back.f_code.co_filename.startswith(str(ROOT)):
             return True
@@ -105,26 +112,28 @@ def written(folder: Path) -> Path:
 
 
 def curator(folder: Path) -> list[str]:
-    from capemix.api import synthesize
     from capemix.data import UnlistedRows, open_cells
+    from capemix.engines.local import LocalEngine
     from capemix.facts import Facts
     from capemix.methods import method_named
     from capemix.plan import make_plan
+    from capemix.run import run
 
     path, walk = written(folder), Walk()
     with walk.followed():
         rows = UnlistedRows.of(open_cells(path, "digit"), "digit")
         plan = make_plan(Facts.of(rows), method_named("class-gaussian")()).calibrate(10.0)
-        synthesize(plan, rows)
+        run(plan, LocalEngine(rows))
     return walk.names
 
 
 def sites(folder: Path) -> list[str]:
-    from capemix.api import synthesize
     from capemix.data import open_data, partition
+    from capemix.engines.local import LocalEngine
     from capemix.facts import Facts
     from capemix.methods import method_named
     from capemix.plan import make_plan
+    from capemix.run import run
     from capemix.sums.steps import PublicMap
 
     path, walk = written(folder), Walk()
@@ -133,7 +142,7 @@ def sites(folder: Path) -> list[str]:
         parts = partition(rows, 10, "iid", seed=1)
         facts = Facts.of(rows, normalise=PublicMap.of_range(0, 16))
         plan = make_plan(facts, method_named("mixing")(), scheme="cape", sites=10).calibrate(10.0)
-        synthesize(plan, parts)
+        run(plan, LocalEngine(parts))
     return walk.names
 
 

@@ -159,6 +159,8 @@ class Collector:
             raise ValueError("what was asked for already cannot be changed")
         if plan.drawn != self._plan.drawn:  # which decides what was charged, and what it promises
             raise ValueError("whether records are drawn cannot depend on what is found or chosen")
+        if not plan.drawn and _dearer(plan, self._plan):
+            raise ValueError("no choice may cost more than those that were planned for")
         self._plan = plan
 
     def noise_on(self, name: str) -> float:
@@ -178,3 +180,12 @@ class Collector:
         """Chance for post-processing, from the noisy sums so far: it hides nothing, and whoever has
         them draws the same."""
         return SeededSource(int.from_bytes(self._seen.digest()[:16], "big"))
+
+
+def _dearer(plan: Plan, before: Plan) -> bool:
+    """Whether sums that are one Gaussian promise less than was promised before. (Draws that wait
+    for facts are held against what was asked for by themselves.)"""
+    promised, epsilon = before.guarantee().epsilon, plan.guarantee().epsilon
+    if promised is None:
+        return False
+    return epsilon is None or epsilon > promised * (1 + 1e-9)

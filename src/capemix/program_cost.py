@@ -232,10 +232,15 @@ class ProgramCost:
 
     @property
     def choices(self) -> list[ProgramCost]:
-        """The program as it stands, and as it is after each choice that its method may make."""
+        """The program as it stands, and as it is after each choice that its method may make; and
+        where its sums are one Gaussian, all of that as it was before facts were measured. What is
+        promised was fixed then: facts that make it cheap do not make it less."""
         plan = self.plan
         others = (choice for choice in plan.method.choices(plan) if choice != plan.chosen)
-        return [self, *(ProgramCost(replace(plan, chosen=choice)) for choice in others)]
+        found = [self, *(ProgramCost(replace(plan, chosen=choice)) for choice in others)]
+        if plan.measured is not None and not plan.drawn:
+            found += ProgramCost(replace(plan, measured=None, chosen=None)).choices
+        return found
 
     @cached_property
     def worst(self) -> ProgramCost:
@@ -262,8 +267,13 @@ class ProgramCost:
         return alone_cost(self.worst.proved, plan.delta, relation)
 
     def budget(self) -> Iterator[BudgetLine]:
-        """What each sum costs, in order."""
+        """What each sum costs, in order; after the choice that the method will make, if declared
+        numbers decide it."""
         plan = self.plan
+        foreseen = plan.method.foreseen(plan) if plan.chosen is None else None
+        if foreseen is not None:
+            yield from ProgramCost(replace(plan, chosen=foreseen)).budget()
+            return
         if not plan.countable:
             claimed = plan.guarantee().epsilon
             for line in plan.body:

@@ -8,7 +8,9 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
+import click
 import typer
+from typer.core import TyperGroup
 
 from capemix.cli import options as opt
 from capemix.cli.command import Commands
@@ -28,7 +30,28 @@ SchemaFile = Annotated[
     ),
 ]
 
+
+class Schema(TyperGroup):
+    """The commands of a schema. A file in place of a command was a draft once."""
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        try:
+            return super().resolve_command(ctx, args)
+        except click.UsageError as error:
+            from capemix.data.readers import suffix_of
+
+            typed = args[0]
+            if suffix_of(typed) is None:
+                raise
+            raise click.UsageError(
+                f"`capemix schema {typed}` is now `capemix schema draft {typed}`.", ctx
+            ) from error
+
+
 schema = Commands(
+    cls=Schema,
     help="What is public of a table's columns: declared, or drafted from rows and confirmed.",
 )
 

@@ -337,7 +337,10 @@ class Account:
 
     def _fitted(self, cost: Cost) -> Account | None:
         """This account with the terms at which most repetitions of the release would fit, or nearly
-        as many and others beside them. None if not even one fits."""
+        as many and others beside them. None if not even one fits; or if it costs nothing, as a sum
+        that was paid for with an earlier one, which every term would suit."""
+        if not any(cost.curve.values()):
+            return None
         delta = self.limit.delta - self.aside
         each = cost.failure + _coupling(self.limit) * cost.distance
         found: list[tuple[float, Terms]] = []

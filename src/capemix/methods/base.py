@@ -89,6 +89,11 @@ class Method(ABC):
         it asks for and in what noise. All have the same lines up to where it is made."""
         return (None,)
 
+    def foreseen(self, plan: Plan) -> Choice | None:  # noqa: ARG002
+        """What will be chosen on the way, where declared numbers alone decide it; so that what each
+        sum costs can be said beforehand. None: noisy sums decide it, or nothing is chosen."""
+        return None
+
     def claim(self, plan: Plan) -> PublishedClaim | None:  # noqa: ARG002
         """A published theorem that stands in for sound accounting, if the config asks for one."""
         return None

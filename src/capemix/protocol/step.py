@@ -195,6 +195,8 @@ class ReleaseStep:
                 return f"what was {fixed} of the release cannot be changed"
         if self.before != (*known.before, known.name):
             return "a release's sums are made once each, in their order"
+        if any(known.plan.query(name) != self.plan.query(name) for name in self.before):
+            return "the sums that were made would have had other noise"
         return None
 
     def _as_agreed(self, known: Plan) -> Plan:

@@ -121,6 +121,15 @@ class ClassGaussian(Method):
             for rank in (0, self.most_rank(plan))
         )
 
+    def foreseen(self, plan: Plan) -> Choice | None:
+        sizes = plan.facts.class_sizes
+        return None if sizes is None else self.chosen(plan, float(sum(sizes)))
+
+    def chosen(self, plan: Plan, records: float) -> Choice:
+        """For so many records, as declared or counted with noise."""
+        classes, noise = plan.known.groups, plan.multiplier or 0.0
+        return rank_and_octave(records, classes, self.most_rank(plan), noise)
+
     def outline(self, plan: Plan) -> tuple[QueryShape, ...]:
         facts = plan.known
         chosen = plan.chosen or {"rank": self.most_rank(plan), "octave": _LIKELY}
@@ -141,9 +150,7 @@ class ClassGaussian(Method):
         with products_on_one_thread():  # small ones, and the same bits on any number of cores
             taking = ProjectedSums(sums)
             sizes = taking.sizes()
-            plan, records = sums.plan, float(sizes.sum())
-            noise = plan.multiplier or 0.0
-            sums.choose(**rank_and_octave(records, len(sizes), self.most_rank(plan), noise))
+            sums.choose(**self.chosen(sums.plan, float(sizes.sum())))
             found = estimate_class_gaussians(taking, sizes)
             return SyntheticRows(*drawn_rows(sums.plan.known, found, self.samples, sums.source()))
 

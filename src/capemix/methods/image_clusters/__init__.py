@@ -199,6 +199,10 @@ class ImageClusters(Method):
         )
         return {"rank": rank, "clusters": clusters}
 
+    def foreseen(self, plan: Plan) -> Choice | None:
+        sizes = plan.facts.class_sizes
+        return None if sizes is None else self.chosen(plan, float(sum(sizes)))
+
     def shares(self, plan: Plan, *, rank: int, clusters: int) -> dict[str, float]:
         """Of everything, in the order in which sums are asked for."""
         sizes = sizes_share(plan.known.width)

@@ -86,6 +86,14 @@ class Tables(Method):
         fixed in advance, and the same lines up to there (see `ClassGaussian.choices`)."""
         return choices_of(plan.known, self.most_rank(plan.known))
 
+    def foreseen(self, plan: Plan) -> Choice | None:
+        sizes, known = plan.facts.class_sizes, plan.facts.normalise is not None
+        return self.chosen(plan, float(sum(sizes))) if sizes is not None and known else None
+
+    def chosen(self, plan: Plan, records: float) -> Choice:
+        """For so many records, as declared or counted with noise."""
+        return choice_for(plan.known, plan.multiplier or 0.0, records, self.most_rank(plan.known))
+
     def outline(self, plan: Plan) -> tuple[QueryShape, ...]:
         likely = choices_of(plan.known, self.most_rank(plan.known))[0]
         return lines_of(plan, plan.chosen or likely)
@@ -94,9 +102,7 @@ class Tables(Method):
         with products_on_one_thread():  # the same bits on any number of cores
             taking = ProjectedSums(sums)
             sizes = taking.sizes()
-            plan, most = sums.plan, self.most_rank(sums.plan.known)
-            noise = plan.multiplier or 0.0
-            chosen = choice_for(plan.known, noise, float(sizes.sum()), most)
+            chosen = self.chosen(sums.plan, float(sizes.sum()))
             sums.choose(**chosen)
             if chosen["pairs"]:
                 return SyntheticRows(*rows_by_pairs(sums, sizes, self.samples))
