@@ -18,6 +18,7 @@ from capemix.data import partition
 from capemix.data.columns import Category, Number
 from capemix.data.rows import LabeledRows
 from capemix.data.schema import Table
+from capemix.errors import InputError
 from capemix.facts import Facts
 from capemix.methods import method_named
 from capemix.methods.tables import Tables
@@ -90,10 +91,8 @@ def apart(one: Any, other: Any, ways: int) -> float:
     found, (a, b) = [], (codes_of(one), codes_of(other))
     for some in combinations(range(len(a)), ways):
         sizes = [int(max(a[at].max(), b[at].max())) + 1 for at in some]
-        laws = [
-            np.bincount(np.ravel_multi_index([x[at] for at in some], sizes), minlength=math.prod(sizes))
-            for x in (a, b)
-        ]  # fmt: skip
+        places = [np.ravel_multi_index([x[at] for at in some], sizes) for x in (a, b)]
+        laws = [np.bincount(each, minlength=math.prod(sizes)) for each in places]
         found.append(0.5 * np.abs(laws[0] / laws[0].sum() - laws[1] / laws[1].sum()).sum())
     return float(np.mean(found))
 
@@ -132,6 +131,27 @@ def test_a_record_without_a_listed_category_adds_nothing_there() -> None:
     assert found[0].tolist() == [pytest.approx(1.0), 0.0, 0.0]
 
 
+@pytest.mark.parametrize(
+    "parts",
+    [
+        {"edges": (1.0, 0.0)},
+        {"edges": (1.0, 1.0)},
+        {"edges": (math.nan,)},
+        {"edges": (math.inf,)},
+        {"bins": (0, -1)},
+        {"edges": (1.0,), "bins": (0, 1)},
+    ],
+)
+def test_cells_by_which_a_record_could_be_found_elsewhere_for_another_are_refused(
+    parts: dict[str, Any],
+) -> None:
+    """Where edges do not rise, a search for many values at once finds one where another ended."""
+    with pytest.raises(InputError, match="must be parted by rising finite edges"):
+        Column(0, **parts)
+    with pytest.raises(InputError, match="must be of the 2 numbers"):
+        CellCounts(2, 1, (Column(2),), apart=False)
+
+
 @settings(max_examples=80)
 @given(
     low=st.floats(-1e6, 1e6),
@@ -166,7 +186,9 @@ def test_zero_and_the_ends_have_cells_of_their_own_and_few_whole_numbers_one_eac
 
 
 @settings(max_examples=60)
-@given(st.lists(st.floats(0, 1000), min_size=1, max_size=60), st.floats(0.1, 500), st.integers(2, 9))
+@given(
+    st.lists(st.floats(0, 1000), min_size=1, max_size=60), st.floats(0.1, 500), st.integers(2, 9)
+)
 def test_bins_join_neighbours_up_to_a_goal_and_are_no_more_than_asked(
     mass: list[float], goal: float, most: int
 ) -> None:

@@ -15,6 +15,7 @@ from typing import Any, ClassVar, Final, Literal
 import numpy as np
 import numpy.typing as npt
 
+from capemix.errors import InputError
 from capemix.queries import COUNTED
 from capemix.sums.rows import bounded_rows
 from capemix.sums.statistic import Codes, statistic
@@ -38,6 +39,19 @@ class Column:
     place: int
     edges: tuple[float, ...] = ()
     bins: tuple[int, ...] = ()
+
+    def __post_init__(self) -> None:
+        edges = np.asarray(self.edges, dtype=np.float64)
+        # Among edges that do not rise, where a value is found depends on the one before it.
+        rising = bool(np.isfinite(edges).all() and (np.diff(edges) > 0).all())
+        listed = all(type(each) is int and each >= 0 for each in (self.place, *self.bins))
+        if not rising or not listed or (self.edges and self.bins):
+            raise InputError(
+                "cells of a column",
+                "must be parted by rising finite edges, or be the bins of its categories",
+                value=f"{len(self.edges)} edges, {len(self.bins)} bins",
+                fix="propose them again",
+            )
 
     @property
     def cells(self) -> int:
@@ -74,6 +88,9 @@ class CellCounts:
     kind: Literal["cell counts"] = "cell counts"
 
     replacement_factor: ClassVar = COUNTED
+
+    def __post_init__(self) -> None:
+        _check_places(self.at, self.columns)
 
     @property
     def groups(self) -> int:
@@ -120,6 +137,7 @@ class PairCounts:
     replacement_factor: ClassVar = COUNTED
 
     def __post_init__(self) -> None:
+        _check_places(self.at, self.columns)
         short = any(each.cells > most for each, most in zip(self.at, self.most, strict=True))
         if short:
             raise ValueError("a column has more cells than there is room for")
@@ -166,6 +184,13 @@ class PairCounts:
             table = whole.reshape(sizes[left], sizes[right])[: cells[left], : cells[right]]
             found[left, right] = table / (CLASS_WEIGHT if right == len(self.at) else 1.0)
         return found
+
+
+def _check_places(at: Columns, width: int) -> None:
+    if not at or max(each.place + max(1, len(each.bins)) for each in at) > width:
+        raise InputError(
+            "cells", f"must be of the {width} numbers of a record", fix="propose them again"
+        )
 
 
 def pairs_norm(columns: int) -> float:

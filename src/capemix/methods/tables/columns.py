@@ -71,9 +71,7 @@ def values_of(cells: Codes, boundaries: Real, chance: Real) -> Real:
     return np.where(alone, low, low + (high - low) * chance)
 
 
-def mapped(
-    values: Real, counts: Real, boundaries: Real, deviation: float, chance: Real
-) -> Real:
+def mapped(values: Real, counts: Real, boundaries: Real, deviation: float, chance: Real) -> Real:
     """Values of Gaussian rows moved, in their order, so that each bin of a column holds its noisy
     part of them; of equal ones, which are many at the ends of a range, ``chance`` decides, or they
     would be in the order of their classes. Within a bin they are distributed as those are that lay
@@ -83,7 +81,7 @@ def mapped(
         return values
     goal = max(SURE * deviation, mass.sum() / MOST)
     joined = bins_of_number(mass, goal, MOST)
-    parts = on_simplex(np.bincount(joined, weights=counts))
+    parts = on_simplex(np.bincount(joined, weights=counts).astype(np.float64))
     ends = np.rint(np.cumsum(parts) / parts.sum() * len(values)).astype(np.int64)
     order = np.lexsort((chance, values))
     ranked = values[order]

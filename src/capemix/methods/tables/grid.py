@@ -157,4 +157,4 @@ def on_simplex(counts: Real) -> Real:
         return np.full(len(counts), max(total, 0.0) / len(counts))
     falling = np.sort(counts)[::-1]
     beyond = (np.cumsum(falling) - total) / np.arange(1, len(counts) + 1)
-    return np.maximum(counts - beyond[np.flatnonzero(falling > beyond)[-1]], 0.0)
+    return np.asarray(np.maximum(counts - beyond[np.flatnonzero(falling > beyond)[-1]], 0.0))

@@ -31,7 +31,8 @@ def classes_of(cells: Codes, wanted: list[Real], deviation: float, chance: Real)
     odds -= odds.max(axis=1, keepdims=True)
     np.exp(odds, out=odds)
     ends = np.cumsum(odds, axis=1)
-    return np.minimum((ends < chance[:, None] * ends[:, -1:]).sum(axis=1), ends.shape[1] - 1)
+    beyond = (ends < chance[:, None] * ends[:, -1:]).sum(axis=1)
+    return np.asarray(np.minimum(beyond, ends.shape[1] - 1))
 
 
 def fitted_law(cells: Codes, wanted: list[Real], deviation: float) -> list[Real]:
@@ -91,4 +92,4 @@ def _odds(cells: Codes, law: list[Real]) -> Real:
     odds = law[0][cells[0]]
     for each, t in zip(cells[1:], law[1:], strict=True):
         odds += t[each]
-    return odds
+    return np.asarray(odds)

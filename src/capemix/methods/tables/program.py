@@ -88,7 +88,7 @@ def is_possible(chosen: Choice, facts: Facts, most_rank: int) -> bool:
         and chosen["apart"] in (0, 1)
         and FINENESS[0] <= fineness <= FINENESS[1]
         and fineness & (fineness - 1) == 0
-        and 2 <= bins <= BINS[1]
+        and 2 <= bins <= _fitting(facts, BINS[1])
         and 0 <= chosen["rank"] <= most_rank
         and 0 <= chosen["octave"] < OCTAVES
     )

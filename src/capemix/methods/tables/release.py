@@ -28,7 +28,7 @@ from capemix.methods.tables.mixture import PairTables, fitted_mixture, rows_of, 
 from capemix.methods.tables.program import CELLS, PAIRS, most_cells
 from capemix.methods.told import listed, sure
 from capemix.randomness.source import Source
-from capemix.statistics.cells import CLASS_WEIGHT, CellCounts, Columns, PairCounts
+from capemix.statistics.cells import CLASS_WEIGHT, CellCounts, PairCounts
 
 Real = npt.NDArray[np.float64]
 Codes = npt.NDArray[np.int64]
