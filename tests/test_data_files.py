@@ -7,6 +7,7 @@ import datetime
 import gzip
 import io
 import zipfile
+from collections.abc import Callable
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -614,18 +615,28 @@ def test_a_file_that_unpacks_to_more_than_memory_is_refused(
         assert "more memory than this machine has" in refusal(path)
 
 
-def test_lists_of_any_length_in_a_few_bytes_are_not_unpacked(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+LONG: dict[str, Callable[[], pa.Array]] = {
+    "lists": lambda: pa.LargeListArray.from_arrays(
+        np.arange(0, 2 * 10**6 + 1, 2000), pa.array(np.zeros(2 * 10**6))
+    ),
+    "bytes of one length": lambda: pa.array([b"x" * 10_000] * 1000, pa.binary(10_000)),
+}
+
+
+@pytest.mark.parametrize("kind", LONG)
+def test_cells_of_any_length_in_a_few_bytes_are_not_unpacked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
 ) -> None:
-    long = pa.LargeListArray.from_arrays([0, 10**6, 2 * 10**6], pa.array(np.zeros(2 * 10**6)))
     path = tmp_path / "long.parquet"
-    parquet.write_table(pa.table({"a": long, "b": [1.0, 2.0], "y": [0, 1]}), path)
+    table = pa.table({"a": LONG[kind](), "b": np.arange(1000) % 2, "y": np.arange(1000) % 2})
+    parquet.write_table(table, path, compression="zstd")
     assert path.stat().st_size < 10_000
     monkeypatch.setattr(machine, "memory", lambda: 10**5)
     before = pa.total_allocated_bytes()
     cells = readers.open_cells(path, "y")
     assert pa.total_allocated_bytes() < before + 10**5
     assert set(cells.names) == {"a", "b", "y"}
+    assert cells.words("a").positions.max() == -1
 
 
 def test_groups_of_rows_are_unpacked_as_long_as_there_is_memory(

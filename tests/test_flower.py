@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import io
 import json
 import os
 import shutil
@@ -22,7 +23,7 @@ from typing import Any
 import numpy as np
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
-from flwr.app import ConfigRecord, RecordDict
+from flwr.app import Array, ArrayRecord, ConfigRecord, RecordDict
 
 from capemix.data import LabeledRows, partition
 from capemix.engines.flower import exchange as exchange_module
@@ -375,6 +376,42 @@ def test_the_silent_the_refusing_and_the_dead_hold_nobody_up() -> None:
     assert isinstance(found[6], Refused)
     assert isinstance(found[7], Refused)
     assert 8 not in found
+
+
+@pytest.mark.usefixtures("no_task")
+def test_what_flower_cannot_read_costs_its_sender_alone() -> None:
+    """As Flower's grid, this one raises what the node made it, once, and has let go of it then."""
+    gone = {5: 0, 6: 0}
+
+    class Raising(FakeGrid):
+        def pull_messages(self, ids: Iterable[str]) -> Iterable[Any]:
+            (sent,) = ids
+            node = self.sent[sent].metadata.dst_node_id
+            if node in gone:
+                gone[node] += 1
+                if node == 6 or gone[node] == 1:
+                    raise LookupError("no such object")
+            return list(super().pull_messages(ids))
+
+    grid: Any = Raising({5: 3, 7: b"seven"})
+    found = dict(exchange_module.exchange(grid, [(node, b"?") for node in (5, 7)], 20.0))
+    assert isinstance(found[5], Refused)
+    assert found[7] == b"seven"
+    with pytest.raises(LookupError):  # a SuperLink that is gone is not a site's fault
+        dict(exchange_module.exchange(grid, [(6, b"?")], 20.0))
+
+
+def an_archive() -> bytes:
+    packed = io.BytesIO()
+    np.savez(packed, a=np.zeros(1, dtype=np.uint8))
+    return packed.getvalue()
+
+
+@pytest.mark.parametrize("data", [b"", b"\x93NUMPY", an_archive()])
+def test_an_array_that_is_none_is_refused(data: bytes) -> None:
+    array = Array("uint8", (1,), "numpy.ndarray", data)
+    with pytest.raises(Refused, match="not a message"):
+        unpack(RecordDict({"message": ArrayRecord({"bytes": array})}))
 
 
 class SitesGrid:

@@ -280,6 +280,8 @@ def test_a_stranger_starts_nothing_at_a_superlink_and_claims_nothing_at_a_site(
     assert as_user(STRANGER, come_in, door) == []
     assert as_user(owner, come_in, door) == ["came in"]
     assert as_user(STRANGER, pry, folder / "tls", inner) == []
+    for state in folder.glob("superlink.db*"):  # messages, and tokens of tasks
+        assert as_user(STRANGER, pry, state, ()) == []
     (own,) = owners_folder.glob("capemix-*/ca.pem")
     authority = owners_folder / "nodes-ca.pem"
     authority.write_bytes(own.read_bytes())  # which is no secret

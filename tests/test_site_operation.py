@@ -6,12 +6,14 @@ from __future__ import annotations
 import json
 import socket
 import threading
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
+from agents import AgentsEngine, allowing
 from capemix import agent as agent_module
 from capemix import documents
 from capemix.agent import Agent, SiteState, ask, load_identity, new_identity, serve
@@ -19,9 +21,11 @@ from capemix.data import partition
 from capemix.engines.flower.app_folder import fitting_policy, write_federation
 from capemix.engines.flower.files import plan_text
 from capemix.errors import InputError
+from capemix.facts import Facts
 from capemix.journal import Answer, Journal, plan_digest
 from capemix.ledger import Account, Ledger, Limit
-from capemix.plan import Plan
+from capemix.methods.class_gaussian import ClassGaussian
+from capemix.plan import Plan, make_plan
 from capemix.protocol.agreement import public_bytes
 from capemix.protocol.hello import new_challenge, site_of
 from capemix.protocol.policy import Policy
@@ -29,6 +33,8 @@ from capemix.protocol.roster import Member, Roster
 from capemix.protocol.step import ReleaseStep
 from capemix.protocol.wire import ProtocolError, parse
 from capemix.queries import Relation
+from capemix.run import run as carry_out
+from capemix.sums.steps import PublicMap
 from conftest import Capemix
 from test_agent import SITES, a_plan, a_run, some_rows
 from world import a_document
@@ -217,6 +223,23 @@ def test_what_was_accepted_declined_and_charged_is_in_the_log(
         said = capemix("site", "status", "--ledger", tmp_path / "0.db").out
         assert "agent of site 0: runs" in said
         assert "left of epsilon 5" in said
+
+
+def test_every_sum_of_a_release_is_logged_with_the_digest_that_was_approved(tmp_path: Path) -> None:
+    """Class sizes are measured first, and are in what is proposed for the sums after that."""
+    rows = replace(some_rows(), label_name="y")
+    facts = Facts.of(rows, normalise=PublicMap())
+    who = {"scheme": "cape", "sites": SITES, "colluding": 1, "dropouts": 1}
+    plan = make_plan(facts, ClassGaussian(samples=20), **who).calibrate(1.0)
+    parts = partition(rows, SITES, "stratified", seed=0)
+    engine = AgentsEngine(tmp_path / "agents", allowing(plan, plans="ask"), parts)
+    for agent in engine.agents:
+        agent.journal.answer(plan_digest(plan), Answer.APPROVED)
+    carry_out(plan, engine)
+    events = engine.agents[0].journal.events()
+    assert [event["event"] for event in events[:5]] == ["approved", *["accepted", "charged"] * 2]
+    assert len({event.get("sum") for event in events}) > 5
+    assert {event["plan"] for event in events} == {plan_digest(plan)}
 
 
 def test_nothing_that_an_agent_writes_down_depends_on_its_rows(

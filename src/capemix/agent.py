@@ -93,6 +93,8 @@ class Agent:
         self._releases: dict[bytes, tuple[str, ReleaseStep | None]] = {}
         """Of each release the last run in which this site uploaded, and its sum; None if it took
         back what it paid, which ends the release here."""
+        self._begun: dict[bytes, str] = {}
+        """The digest of each release's plan, as its first sum had it: what is measured comes in."""
         self._used: tuple[object, LabeledRows] | None = None
         self._lock = threading.Lock()
         self.journal = Journal.beside(state.budget.ledger.path)
@@ -145,7 +147,8 @@ class Agent:
         while len(self._runs) > _MOST_RUNS:
             self._runs.pop(next(iter(self._runs))).free_upload()
         while len(self._releases) > _MOST_RUNS:
-            self._releases.pop(next(iter(self._releases)))
+            self._begun.pop(oldest := next(iter(self._releases)), None)
+            del self._releases[oldest]
 
     def _site(self, run: str) -> Site:
         state = self._state
@@ -168,8 +171,7 @@ class Agent:
             if reason is None and draws and not state.budget.join(run, MOST_PROPOSALS):
                 reason = f"this site has joined {MOST_PROPOSALS} runs on sparse graphs already"
             agreed.append(step)
-            said = "accepted" if reason is None else "declined"
-            self._note(said, run, step, reason=reason)
+            self._note("accepted" if reason is None else "declined", run, step, reason=reason)
             return reason
 
         def make_share(query: SumQuery, masks: SiteKeys) -> SiteShare:
@@ -198,7 +200,15 @@ class Agent:
     def _note(self, event: str, run: str, step: ReleaseStep, **facts: Any) -> None:
         """A line of the audit log."""
         about = {"site": self._state.number, "run": run, "release": step.release.hex()}
-        self.journal.note(event, **about, sum=step.name, plan=plan_digest(step.plan), **facts)
+        about |= {"sum": step.name, "plan": self._digest(step)}
+        self.journal.note(event, **about | facts)
+
+    def _digest(self, step: ReleaseStep) -> str:
+        """Of the plan that people were asked about: whatever was measured since, a sum that goes on
+        with a release has the digest of its first one."""
+        last = self._last(step.release)
+        follows = last is not None and step.follows(last) is None
+        return self._begun[step.release] if follows else plan_digest(step.plan)
 
     def _rows(self, facts: Facts) -> LabeledRows:
         """The same ones for all sums of a release, so that what is made of them is kept."""
@@ -229,9 +239,11 @@ class Agent:
             raise ProtocolError(
                 "the budget over all runs would be overspent, or this run was charged already"
             ) from None
+        self._begun[step.release] = digest = self._digest(step)
         self._releases[step.release] = run, replace(step, paid=step.paid or at_once)
         try:
-            self._note("charged", run, step, epsilon=costs[0].epsilon, delta=costs[0].delta)
+            paid = {"epsilon": costs[0].epsilon, "delta": costs[0].delta}
+            self._note("charged", run, step, plan=digest, **paid)
         except InputError as error:  # what is paid for is made: the ledger has it
             _LOG.error("%s", error)
 

@@ -111,7 +111,7 @@ class Federation:
             raise InputError(
                 "sites, colluding and dropouts",
                 "leave no honest site",
-                value=f"S={s}, M={m}, R={d}",
+                value=f"S={s}, M={m}, D={d}",
                 fix="lower 'colluding' or 'dropouts': what is left of the sites must be at least 1",
             )
         if self.masked and s >= 2 and self.agreement > s - d:
@@ -119,7 +119,7 @@ class Federation:
                 "sites, colluding and dropouts",
                 f"cannot agree on who is included: {self.agreement} signatures are needed and "
                 f"{s - d} sites may be left",
-                value=f"S={s}, M={m}, R={d}",
+                value=f"S={s}, M={m}, D={d}",
                 fix="lower 'colluding' or 'dropouts', or add sites",
             )
         if self.peers is not None and self.masks is MaskKind.GAUSSIAN:

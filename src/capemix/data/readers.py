@@ -28,6 +28,7 @@ from capemix.kernels.machine import require_unpacked
 if TYPE_CHECKING:
     import pyarrow as pa
 
+_LONGEST_FIXED: Final = 1 << 12
 _PIECE: Final = 1 << 26
 """Bytes of text that are parsed at a time."""
 
@@ -258,7 +259,7 @@ def _read_parquet(path: Path, field: str, label: str | None, _also: Sequence[str
                 for each in map(opened.schema.column, range(len(opened.schema)))
                 if each.physical_type == "BYTE_ARRAY"
             ]
-        flat = [each.name for each in fields if not pa.types.is_nested(each.type)]
+        flat = [each.name for each in fields if not _swells(each.type)]
         # As a dictionary, one long text in every row is held once; then it is known how long.
         with parquet.ParquetFile(path, read_dictionary=texts) as opened:
             rows = opened.metadata.num_rows
@@ -268,7 +269,7 @@ def _read_parquet(path: Path, field: str, label: str | None, _also: Sequence[str
         raise
     except Exception:  # a tampered file can raise anything
         raise unreadable(field, "Parquet") from None
-    # A list is no value, and a few bytes can hold one of any length: no column of them is read.
+    # What is not read has no value in any record.
     return Cells(rows, {name: found.get(name, pa.nulls(rows)) for name in names}, label)
 
 
@@ -278,12 +279,20 @@ def _is_beside(each: Any) -> bool:
     return (name.startswith("__index_level_") and name.endswith("__")) or is_soft_label(each)
 
 
+def _swells(kind: Any) -> bool:
+    """Lists, and bytes of one length beyond any word: a few bytes of a file can hold gigabytes of
+    them, and neither is a value."""
+    import pyarrow as pa
+
+    long = pa.types.is_fixed_size_binary(kind) and kind.byte_width > _LONGEST_FIXED
+    return bool(long or pa.types.is_nested(kind))
+
+
 def _declared(metadata: Any) -> int:
     """The memory that the columns take, as the file says before any of it is unpacked."""
-    numbers = sum(
-        metadata.num_rows * max(8, metadata.schema.column(at).length)
-        for at in range(metadata.num_columns)
-    )
+    lengths = [metadata.schema.column(at).length for at in range(metadata.num_columns)]
+    read = (max(8, length) for length in lengths if length <= _LONGEST_FIXED)
+    numbers = metadata.num_rows * sum(read)
     groups = map(metadata.row_group, range(metadata.num_row_groups))
     return int(max(numbers, sum(group.total_byte_size for group in groups)))
 

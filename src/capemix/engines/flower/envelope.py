@@ -29,14 +29,18 @@ def pack_refusal(reason: str) -> RecordDict:
 
 def unpack(content: RecordDict) -> bytes:
     """The bytes, or `Refused`. Whatever else a peer sends is refused too."""
-    refused = content.config_records.get(_REFUSED)
-    if refused is not None:
-        reason = str(refused.get(_REASON, "no reason"))[:_LONGEST_REASON]
-        raise Refused("".join(c if c.isprintable() else " " for c in reason))
     try:
-        values = content.array_records[_MESSAGE][_BYTES].numpy()
+        refused = content.config_records.get(_REFUSED)
+        if refused is None:
+            return _bytes_of(content.array_records[_MESSAGE][_BYTES])
+        reason = str(refused.get(_REASON, "no reason"))[:_LONGEST_REASON]
     except Exception:  # it comes from another machine: any shape of nonsense
         raise Refused("the reply is not a message") from None
-    if values.dtype != np.uint8 or values.ndim != 1:
-        raise Refused("the reply is not a message")
+    raise Refused("".join(c if c.isprintable() else " " for c in reason))
+
+
+def _bytes_of(array: Array) -> bytes:
+    values = array.numpy()  # an archive of arrays is none, whatever Flower's types say
+    if not isinstance(values, np.ndarray) or values.dtype != np.uint8 or values.ndim != 1:
+        raise ValueError("no bytes")
     return values.tobytes()

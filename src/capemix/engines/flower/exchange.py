@@ -35,6 +35,7 @@ class Exchange(Generic[Name]):
         self._grid = grid
         self._seconds = seconds
         self._under_way: dict[str, tuple[Name, float]] = {}
+        self._failed: set[str] = set()
         self._pause = _LEAST_POLL
 
     def __len__(self) -> int:
@@ -63,7 +64,7 @@ class Exchange(Generic[Name]):
             if sent not in self._under_way:
                 continue
             name, end = self._under_way[sent]
-            for reply in self._grid.pull_messages([sent]):
+            for reply in self._pull(sent):
                 came = True
                 del self._under_way[sent]
                 yield name, _content(reply)
@@ -75,6 +76,17 @@ class Exchange(Generic[Name]):
         if self._under_way and not came:
             time.sleep(self._pause)
         self._pause = _LEAST_POLL if came else min(2 * self._pause, _POLL)
+
+    def _pull(self, sent: str) -> list[Message]:
+        """Flower raises anything at all if a node sent what it cannot read. By then its SuperLink
+        has let go of that, and says so when it is asked again; one that is gone fails again."""
+        try:
+            return list(self._grid.pull_messages([sent]))
+        except Exception:
+            if sent in self._failed:
+                raise
+            self._failed.add(sent)
+            return []
 
 
 def exchange(
@@ -91,9 +103,11 @@ def exchange(
 
 
 def _content(reply: Message) -> bytes | Refused:
-    if reply.has_error():
-        return Refused(f"Flower's error {reply.error.code}")
     try:
+        if reply.has_error():
+            return Refused(f"Flower's error {reply.error.code}")
         return unpack(reply.content)
     except Refused as refused:
         return refused
+    except Exception:  # neither content nor an error
+        return Refused("the reply is not a message")

@@ -102,7 +102,7 @@ class LinkFolder:
             port = network.free_port()
             write_flower_config(self.home, port, self.tls)
             command = [*link_command(port, self.tls), "--enable-supernode-auth"]
-            command += ["--database", self.folder / "superlink.db"]
+            command += ["--database", self._database()]
             link = processes.start("superlink", network.joining(command))
             wait_until(
                 lambda: not link.alive or network.listens(port),
@@ -135,6 +135,14 @@ class LinkFolder:
                     fix="make it with groupadd, add the user with usermod -aG",
                 ) from None
         return opener
+
+    def _database(self) -> Path:
+        """Made before Flower would, which lets every account read messages and tasks' tokens.
+        What SQLite writes beside it is as closed as the file itself."""
+        database = self.folder / "superlink.db"
+        database.touch(mode=0o600)
+        database.chmod(0o600)
+        return database
 
     def _check(self) -> None:
         if not (self.folder / "app" / PACKAGE).is_dir():
