@@ -12,7 +12,7 @@ demo: $(VENV)/.core
 	@$(BIN)/capemix evaluate demo-release --test digits
 
 test: $(VENV)/.all
-	$(BIN)/python -m pytest -n auto --dist worksteal
+	$(BIN)/python -m pytest -n auto --dist worksteal --durations=25
 
 check: $(VENV)/.all
 	$(BIN)/ruff check .
