@@ -1,7 +1,7 @@
 """The sums of a table, and what is chosen of them by public numbers.
 
-Class sizes; counts of the fine cells of every column; then counts of all pairs of columns, where
-they can be told from noise, or else the sums of a Gaussian for each class.
+Class sizes; counts of the fine cells of every column, where they can be told from noise; then counts
+of all pairs of columns, where those can, or else the sums of a Gaussian for each class.
 """
 
 from __future__ import annotations
@@ -42,6 +42,10 @@ APART: Final = 50.0
 """So many times the noise on a cell a class must have records, or cells are counted of all classes
 as one."""
 
+LEAST_BINS: Final = 12.0
+"""So many times the noise on a cell there must be records, or cells are not counted: four bins of a
+column would not stand out of it, and rows of Gaussians are nearer without them."""
+
 NAMES: Final = ("pairs", "fineness", "apart", "bins", "rank", "octave")
 
 
@@ -55,14 +59,15 @@ def choice_for(facts: Facts, noise: float, records: float, most_rank: int) -> Ch
     least, each = LEAST_SIGNAL
     signal = records / on_pair if on_pair > 0 else math.inf
     pairs = signal >= max(least, each * classes)
+    fineness = fineness_of(records, on_cell) if pairs or records >= LEAST_BINS * on_cell else 0
     gaussian = {"rank": 0, "octave": 0}
     if not pairs:
-        sums = noise / math.sqrt((1.0 - CELLS_PART) * rest)
+        sums = noise / math.sqrt((1.0 - CELLS_PART if fineness else 1.0) * rest)
         gaussian = rank_and_octave(records, classes, most_rank, sums)
     wanted = math.sqrt(signal / 2.0) if math.isfinite(signal) else BINS[1]
     return {
         "pairs": int(pairs),
-        "fineness": fineness_of(records, on_cell),
+        "fineness": fineness,
         "apart": int(records / classes >= APART * on_cell),
         "bins": _fitting(facts, max(BINS[0], min(BINS[1], int(wanted)))),
         **gaussian,
@@ -83,11 +88,11 @@ def is_possible(chosen: Choice, facts: Facts, most_rank: int) -> bool:
     if set(chosen) != set(NAMES):
         return False
     fineness, bins = chosen["fineness"], chosen["bins"]
+    cells = FINENESS[0] <= fineness <= FINENESS[1] and fineness & (fineness - 1) == 0
     return (
         chosen["pairs"] in (0, 1)
         and chosen["apart"] in (0, 1)
-        and FINENESS[0] <= fineness <= FINENESS[1]
-        and fineness & (fineness - 1) == 0
+        and (cells or (fineness == 0 and not chosen["pairs"]))
         and 2 <= bins <= _fitting(facts, BINS[1])
         and 0 <= chosen["rank"] <= most_rank
         and 0 <= chosen["octave"] < OCTAVES
@@ -110,17 +115,17 @@ def lines_of(plan: Plan, chosen: Choice) -> tuple[QueryShape, ...]:
         share=first,
         replacement_factor=COUNTED,
     )
+    part = (1.0 - CELLS_PART if chosen["fineness"] else 1.0) * rest
     cells = QueryShape(
         CELLS,
         "each value's cell",
         "cell counts",
-        _cells(facts, chosen["fineness"]),
+        _cells(facts, chosen["fineness"] or FINENESS[0]),
         classes if chosen["apart"] else 1,
         l2_norm_bound=math.sqrt(k),
         share=CELLS_PART * rest,
         replacement_factor=COUNTED,
     )
-    part = (1.0 - CELLS_PART) * rest
     after: tuple[QueryShape, ...]
     if chosen["pairs"]:
         pairs = QueryShape(
@@ -137,7 +142,8 @@ def lines_of(plan: Plan, chosen: Choice) -> tuple[QueryShape, ...]:
         own = gaussian_lines(facts.width, classes, chosen)
         whole = sum(line.share for line in own)
         after = tuple(replace(line, share=line.share / whole * part) for line in own)
-    return exactly(((sizes,) if counted else ()) + (cells, *after))
+    found = (*((sizes,) if counted else ()), *((cells,) if chosen["fineness"] else ()), *after)
+    return exactly(found)
 
 
 def columns_of(facts: Facts) -> int:

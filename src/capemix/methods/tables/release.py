@@ -199,19 +199,25 @@ def _filled(
 def rows_by_gaussians(
     taking: ProjectedSums, sizes: Real, samples: int | None
 ) -> tuple[Real, Codes]:
-    """Rows of a Gaussian for each class, with columns that are distributed as they are counted."""
+    """Rows of a Gaussian for each class, with columns that are distributed as they are counted, if
+    they are."""
     sums = taking.sums
     facts = sums.plan.known
-    fine = counted_cells(sums)
+    fine = counted_cells(sums) if (sums.plan.chosen or {})["fineness"] else None
     found = estimate_class_gaussians(taking, sizes)
     source = sums.source()
     rows, labels = gaussian_rows(facts, found, samples, source)
-    for at in fine.grid.numbers:
-        place, boundaries = fine.grid.columns[at].place, fine.grid.boundaries(at)
-        counts = fine.whole(at)
-        chance = uniforms(source, ("tie", at), len(rows))
-        noise = fine.whole_deviation
-        rows[:, place] = mapped(rows[:, place], counts, boundaries, noise, chance)
+    if fine is not None:
+        _move(rows, fine, source)
     if facts.table is not None:
         facts.table.restore(rows)
     return rows, labels
+
+
+def _move(rows: Real, fine: Counted, source: Source) -> None:
+    """Each column of numbers to what is counted of it; in place."""
+    for at in fine.grid.numbers:
+        place, boundaries = fine.grid.columns[at].place, fine.grid.boundaries(at)
+        chance = uniforms(source, ("tie", at), len(rows))
+        noise, counts = fine.whole_deviation, fine.whole(at)
+        rows[:, place] = mapped(rows[:, place], counts, boundaries, noise, chance)
