@@ -1,7 +1,7 @@
 """The sums of a table, and what is chosen of them by public numbers.
 
-Class sizes; counts of the fine cells of every column, where they can be told from noise; then counts
-of all pairs of columns, where those can, or else the sums of a Gaussian for each class.
+Class sizes; counts of the fine cells of every column, where they can be told from noise; then
+counts of all pairs of columns, where those can, or else the sums of a Gaussian for each class.
 """
 
 from __future__ import annotations
