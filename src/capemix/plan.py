@@ -218,23 +218,13 @@ class Plan:
         multiplier: float,
         name: str | None = None,
     ) -> SumQuery:
-        """A sum of ``line``, which has its share of the 1/m^2 that ``multiplier`` gives to all the
-        lines ``among`` which it is, as the strongest view has it: what a change of one record moves
-        it by, over its noise, squared. So the whole is the same whatever is chosen on the way."""
+        """A sum of ``line``, which has its share of the noise that ``multiplier`` gives to all the
+        lines ``among`` which it is, as the strongest view has it."""
         share = line.share / line.repeats / sum(each.share for each in among)
         own = multiplier / math.sqrt(share)
-        if self.relation is Relation.REPLACE_ONE and not line.drawn:
-            own *= line.replacement_factor
         federation = self.federation
         seen = min(federation.view_factors().values()) * (1.0 / math.sqrt(federation.sites))
         return SumQuery(name or line.names[0], line, federation, self.law, own / seen)
-
-    @property
-    def noise_as_one(self) -> float:
-        """The noise of all the method's sums as one, over what a record adds to it, where records
-        may point either way; 0 where there is none yet."""
-        ends = 2.0 if self.relation is Relation.REPLACE_ONE else 1.0
-        return ends * (self.multiplier or 0.0)
 
     # -- accounting: see `program_cost` ------------------------------------------------------------
 

@@ -25,6 +25,7 @@ from capemix.methods.gaussians import tuned_rank
 from capemix.methods.projected import ProjectedSums, line
 from capemix.methods.shares import (
     OCTAVES,
+    dearest_octave,
     exactly,
     gaussian_shares,
     octave_of,
@@ -113,8 +114,12 @@ class ClassGaussian(Method):
     def choices(self, plan: Plan) -> tuple[Choice | None, ...]:
         """Both may be chosen after the class sizes are known: they have the same total noise, fixed
         in advance, and the same lines up to there, so that a filter covers the choice (Feldman,
-        Zrnic 2021). An octave decides shares alone."""
-        return tuple({"rank": rank, "octave": _LIKELY} for rank in (0, self.most_rank(plan)))
+        Zrnic 2021). Where a replaced record counts, no octave costs more than theirs."""
+        width, classes = plan.known.width, plan.known.groups
+        return tuple(
+            {"rank": rank, "octave": dearest_octave(width, classes, rank)}
+            for rank in (0, self.most_rank(plan))
+        )
 
     def foreseen(self, plan: Plan) -> Choice | None:
         sizes = plan.facts.class_sizes
@@ -122,7 +127,7 @@ class ClassGaussian(Method):
 
     def chosen(self, plan: Plan, records: float) -> Choice:
         """For so many records, as declared or counted with noise."""
-        classes, noise = plan.known.groups, plan.noise_as_one
+        classes, noise = plan.known.groups, plan.multiplier or 0.0
         return rank_and_octave(records, classes, self.most_rank(plan), noise)
 
     def outline(self, plan: Plan) -> tuple[QueryShape, ...]:

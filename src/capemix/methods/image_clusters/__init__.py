@@ -195,7 +195,7 @@ class ImageClusters(Method):
             len(plan.known.listed),
             min(self.most_rank(plan), self.smooth(plan)),
             MOST_CLUSTERS,
-            plan.noise_as_one / math.sqrt(SHARES[CLUSTER_SPREADS]),
+            (plan.multiplier or 0.0) / math.sqrt(SHARES[CLUSTER_SPREADS]),
         )
         return {"rank": rank, "clusters": clusters}
 
