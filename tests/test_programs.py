@@ -56,6 +56,7 @@ from capemix.queries import Relation
 from capemix.randomness.source import SeededSource
 from capemix.release import Release
 from capemix.run import run as carry_out
+from capemix.statistics.cells import CellCounts, Column, PairCounts
 from capemix.statistics.histograms import ClassCounts, MeansAndSquares, ValueSizes
 from capemix.statistics.moments import Moments, NormHistogram, Spreads
 from capemix.statistics.projection import Projection
@@ -711,6 +712,8 @@ def test_what_each_kind_of_statistic_adds_is_a_function_of_each_record_alone() -
         ClassCounts(5, 2),
         ValueSizes(5),
         MeansAndSquares(5, WAY),
+        CellCounts(5, 2, (Column(0, (0.0,)), Column(4)), apart=True),
+        PairCounts(5, 2, (Column(0, (0.0,)), Column(4)), (2, 1)),
         Moments(frame, 1.0, (0.6, 0.8)),
         Spreads(frame, 1.0),
         NormHistogram(frame),

@@ -21,6 +21,7 @@ from capemix.methods import Method
 from capemix.methods.class_gaussian import ClassGaussian
 from capemix.methods.image_clusters import ImageClusters
 from capemix.methods.mixing import Mixing
+from capemix.methods.tables import Tables
 from capemix.plan import Plan, make_plan
 from capemix.queries import Relation
 from capemix.sums.query import SumQuery
@@ -136,6 +137,7 @@ def images(setting: Setting, *, soft_labels: bool) -> tuple[Facts, Method]:
 ONCE: dict[str, Callable[[Setting], tuple[Facts, Method]]] = {
     "class Gaussians, nothing declared": class_gaussian,
     "class Gaussians, all declared": declared_class_gaussian,
+    "tables": lambda setting: (table(setting, normalise=RANGE), Tables()),
     "image clusters": lambda setting: images(setting, soft_labels=False),
     "image clusters, soft labels": lambda setting: images(setting, soft_labels=True),
 }

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from functools import lru_cache
 from typing import TYPE_CHECKING, Final
 
 from capemix.facts import CLASS_SIZES, Facts
@@ -78,7 +79,8 @@ def choices_of(facts: Facts, most_rank: int) -> tuple[Choice, ...]:
     fine = {"fineness": FINENESS[1], "apart": 1}
     pairs = {"pairs": 1, **fine, "bins": _fitting(facts, BINS[1]), "rank": 0, "octave": 0}
     gaussian = (
-        {"pairs": 0, **fine, "bins": BINS[0], "rank": rank, "octave": _dearest(facts, rank)}
+        {**cells, "pairs": 0, "bins": BINS[0], "rank": rank, "octave": _dearest(facts, rank)}
+        for cells in (fine, {"fineness": 0, "apart": 0})
         for rank in (0, most_rank)
     )
     return (pairs, *gaussian)
@@ -157,6 +159,7 @@ def most_cells(facts: Facts, fineness: int, bins: int) -> tuple[int, ...]:
     return tuple(min(column.cells, 2 * bins if column.bins else bins) for column in fine)
 
 
+@lru_cache(maxsize=64)
 def _fitting(facts: Facts, bins: int) -> int:
     """The most bins up to these with which all columns together have no more than `MOST_CELLS`."""
     while bins > 2 and sum(most_cells(facts, FINENESS[1], bins)) > MOST_CELLS:
@@ -169,6 +172,7 @@ def message_bytes_of(facts: Facts) -> int:
     return 64 * columns_of(facts) + 32 * _cells(facts, FINENESS[1])
 
 
+@lru_cache(maxsize=64)
 def _fine(facts: Facts, fineness: int) -> Columns:
     """The fine cells; until ranges are measured, those of a likely one."""
     if facts.normalise is None:
