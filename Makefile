@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
-.PHONY: demo test check clean
+.PHONY: demo test test-long check clean
 
 demo: $(VENV)/.core
 	@rm -rf demo-release
@@ -12,7 +12,10 @@ demo: $(VENV)/.core
 	@$(BIN)/capemix evaluate demo-release --test digits
 
 test: $(VENV)/.all
-	$(BIN)/python -m pytest -n auto --dist worksteal --durations=25
+	$(BIN)/python -m pytest -n auto --dist worksteal --durations=25 -m "not long"
+
+test-long: $(VENV)/.all
+	$(BIN)/python -m pytest -m long
 
 check: $(VENV)/.all
 	$(BIN)/ruff check .

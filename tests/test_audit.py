@@ -408,6 +408,7 @@ def p_value(scores: Scores, multiplier: float) -> float:
     )
 
 
+@pytest.mark.long
 def test_nothing_is_caught_where_nothing_is_wrong_with_measured_facts() -> None:
     """A canary adds as much as a record may to every sum, whatever was found before: log ratios
     are normal, of mean -+ 1/(2 m^2) and variance 1/m^2, and not of a multiplier a tenth off."""
@@ -436,11 +437,13 @@ def less_noise(monkeypatch: pytest.MonkeyPatch, factor: float, name: str | None 
     monkeypatch.setattr(SourceDraws, "__init__", too_small)
 
 
+@pytest.mark.long
 def test_facts_with_a_fifth_too_little_noise_are_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     less_noise(monkeypatch, 0.8)
     assert program_audited(tight_facts(), 5000).violated
 
 
+@pytest.mark.long
 def test_a_fact_that_is_not_charged_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     setting = tight_facts()
 
@@ -465,6 +468,7 @@ def tight_program() -> Program:
     return Program.with_canary("tight", plan, corners(plan))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("who", [{"scheme": "central"}, {"scheme": "cape", "sites": 3}])
 def test_a_canary_shows_in_every_sum_and_by_no_more_than_is_accounted(
     who: dict[str, Any],
@@ -497,6 +501,7 @@ def test_a_canary_shows_in_every_sum_and_by_no_more_than_is_accounted(
     assert p_value(scores, m / 1.3) < 1e-4
 
 
+@pytest.mark.long
 def test_a_sum_with_a_third_of_its_noise_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     setting = tight_program()
     assert setting.epsilon == pytest.approx(gaussian_epsilon(0.5, 0.6), rel=1e-3)

@@ -378,6 +378,7 @@ def test_an_agent_codes_its_file_by_the_plan_that_its_people_have_read(
     assert "--plan has no schema to code rows by" in ran.err
 
 
+@pytest.mark.long
 def test_a_table_through_flower_from_the_command_line(capemix: Capemix, tmp_path: Path) -> None:
     """A trial of agents and simulated nodes gives the bytes of `capemix synth`."""
     (tmp_path / "schema.json").write_text(json.dumps(documents.as_json(PEOPLE)))

@@ -92,6 +92,7 @@ def plan(rows: LabeledRows) -> Plan:
 # -- a federation of processes --------------------------------------------------------------------
 
 
+@pytest.mark.long
 def test_the_bytes_are_the_same_in_process_simulated_and_deployed(
     rows: LabeledRows, plan: Plan, tmp_path: Path
 ) -> None:

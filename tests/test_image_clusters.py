@@ -539,6 +539,7 @@ def test_images_of_any_split_and_by_every_message_are_the_same(split: Any) -> No
         assert other.soft_labels.tobytes() == made[0].soft_labels.tobytes()
 
 
+@pytest.mark.long
 def test_images_through_flower_give_the_bytes_of_one_process(tmp_path: Path) -> None:
     """Every sum there is, simulated: moments, points and heads as messages of a federation."""
     rows = replace(bars(120), feature_names=pixel_names(SHAPE))  # as a file of images names them

@@ -210,6 +210,7 @@ def ended(child: Child) -> str:
     return child.tail(30)
 
 
+@pytest.mark.long
 def test_a_liar_a_dead_coordinator_and_a_dead_superlink_change_nothing_of_the_release(
     folder: Path, processes: Processes
 ) -> None:
