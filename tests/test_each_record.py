@@ -16,6 +16,7 @@ from capemix.methods.mixing import MIXTURES
 from capemix.methods.mixing.planning import plan_mixtures
 from capemix.queries import QueryShape
 from capemix.statistics import projection as projection_module
+from capemix.statistics.cells import CellCounts, Column, PairCounts
 from capemix.statistics.head import Head
 from capemix.statistics.histograms import ClassCounts, MeansAndSquares, ValueSizes
 from capemix.statistics.moments import Moments, NormHistogram, Spreads
@@ -98,6 +99,8 @@ UNBOUNDED = PublicMap(1.0, 1e-100)  # its quotients overflow
 NARROW = ColumnMap((9.0,) * WIDTH, (200.0,) * WIDTH, (0.0,) * WIDTH, (255.0,) * WIDTH)
 COLUMNS = ColumnMap((1e100,) * WIDTH, (1e-100,) * WIDTH, (-1e100,) * WIDTH, (1e100,) * WIDTH)
 
+CELLS = (Column(0, (-1.0, 20.0)), Column(1), Column(2, bins=(0, 1)))
+
 METHODS: dict[str, Callable[[], SumQuery]] = {
     "mixing": lambda: mixing(normalise=RANGE),
     "mixing, no range": mixing,
@@ -124,6 +127,9 @@ METHODS: dict[str, Callable[[], SumQuery]] = {
     "rows, added up": lambda: summing(ClippedRows(WIDTH, 2, RANGE, 3.0)),
     "class counts": lambda: summing(ClassCounts(WIDTH, 2)),
     "value sizes": lambda: summing(ValueSizes(WIDTH)),
+    "cells by class": lambda: summing(CellCounts(WIDTH, 2, CELLS, apart=True)),
+    "cells of all": lambda: summing(CellCounts(WIDTH, 2, CELLS, apart=False)),
+    "pairs": lambda: summing(PairCounts(WIDTH, 2, CELLS, (3, 1, 2))),
     "means and squares": lambda: summing(MeansAndSquares(WIDTH, RANGE)),
     "means and squares, overflowing": lambda: summing(MeansAndSquares(WIDTH, UNBOUNDED)),
     "means and squares, columns": lambda: summing(MeansAndSquares(WIDTH, NARROW)),

@@ -1190,6 +1190,7 @@ def test_a_coordinator_without_the_memory_for_the_rows_asks_no_site(
 # -- Flower ----------------------------------------------------------------------------------------
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("method", "known"),
     [

@@ -194,6 +194,7 @@ def test_what_cannot_be_drawn_anew_is_refused() -> None:
 # -- choosing without looking ----------------------------------------------------------------------
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("epsilon", [1.0, 10.0])
 def test_the_choice_has_the_lowest_edge_of_all_that_are_tried(epsilon: float) -> None:
     def edge(draws: int, mixture: int) -> float:

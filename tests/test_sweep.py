@@ -22,6 +22,7 @@ SMALL = (
 )  # fmt: skip
 
 
+@pytest.mark.long
 def test_every_recipe_is_scored_at_every_budget_and_trials_are_kept(
     tmp_path: Path, research: Capemix
 ) -> None:

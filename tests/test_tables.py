@@ -539,6 +539,7 @@ PIPELINE_DICT = {"copies": Copies, "endless": Endless}
 """
 
 
+@pytest.mark.long
 def test_a_peer_is_measured_beside_us_and_stopped_at_its_limit(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
