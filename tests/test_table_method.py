@@ -409,8 +409,7 @@ def test_numbers_without_a_schema_have_their_ranges_measured() -> None:
 
 @pytest.mark.parametrize("sites", [5, 25])
 def test_sites_have_the_rows_of_one_curator_where_no_noise_is_added(sites: int) -> None:
-    """Without noise the sums, and so all rows, are the same to the last bit for any split; with it
-    they have one curator's law (`test_same_law`)."""
+    """The sums, and so all rows, are the same to the last bit for any split."""
     rows = survey(3000)
     facts = Facts.of(rows, class_sizes=tuple(rows.class_counts().tolist()))
     one = synthesize(make_plan(facts, Tables(samples=500)).calibrate(math.inf), rows)

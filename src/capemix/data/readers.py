@@ -29,6 +29,8 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 _LONGEST_FIXED: Final = 1 << 12
+"""Bytes of a cell of fixed length: longer ones are not read."""
+
 _PIECE: Final = 1 << 26
 """Bytes of text that are parsed at a time."""
 

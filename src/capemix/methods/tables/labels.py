@@ -17,7 +17,7 @@ Real = npt.NDArray[np.float64]
 Codes = npt.NDArray[np.int64]
 
 ROWS: Final = 40_000
-"""So many rows are looked at."""
+"""So many rows fit the law, and as many at a time are given a class."""
 
 _STEPS: Final = 100
 
@@ -27,12 +27,15 @@ def classes_of(cells: Codes, wanted: list[Real], deviation: float, chance: Real)
     classes, counts with noise of ``deviation``, of as many records as all of them together.
     ``chance``: a number from 0 to 1 for each row."""
     law = fitted_law(cells[:, :ROWS], wanted, deviation)
-    odds = _odds(cells, law)
-    odds -= odds.max(axis=1, keepdims=True)
-    np.exp(odds, out=odds)
-    ends = np.cumsum(odds, axis=1)
-    beyond = (ends < chance[:, None] * ends[:, -1:]).sum(axis=1)
-    return np.asarray(np.minimum(beyond, ends.shape[1] - 1))
+    out = np.empty(cells.shape[1], dtype=np.int64)
+    for start in range(0, len(out), ROWS):
+        piece = slice(start, start + ROWS)
+        odds = _odds(cells[:, piece], law)
+        odds -= odds.max(axis=1, keepdims=True)
+        ends = np.cumsum(np.exp(odds), axis=1)
+        beyond = (ends < chance[piece, None] * ends[:, -1:]).sum(axis=1)
+        out[piece] = np.minimum(beyond, ends.shape[1] - 1)
+    return out
 
 
 def fitted_law(cells: Codes, wanted: list[Real], deviation: float) -> list[Real]:
