@@ -77,7 +77,7 @@ def codes_of(rows: Any, bins: int = 12) -> list[npt.NDArray[np.int64]]:
     """Each column in a few cells, the class last: how releases are judged."""
     features, out = rows.features, []
     for column, place in zip(SURVEY.columns, SURVEY.places, strict=True):
-        if column.is_one_hot:
+        if not column.numbers:
             out.append(features[:, place].argmax(axis=1))
         else:
             low, high = column.ends

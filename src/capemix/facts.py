@@ -185,10 +185,9 @@ def map_of(table: Table) -> ColumnMap:
     for column in table.columns:
         ends = column.ends
         middle, half = (ends[0] + ends[1]) / 2, (ends[1] - ends[0]) / 2
-        if column.is_one_hot:
-            middle, half = 0.0, 1.0
-        shift += [middle] * column.width
-        scale += [half] * column.width
-        low += [ends[0]] * column.width
-        high += [ends[1]] * column.width
+        numbers, others = column.numbers, column.width - column.numbers
+        shift += [middle] * numbers + [0.0] * others
+        scale += [half] * numbers + [1.0] * others
+        low += [ends[0]] * numbers + [0.0] * others
+        high += [ends[1]] * numbers + [1.0] * others
     return ColumnMap(tuple(shift), tuple(scale), tuple(low), tuple(high))

@@ -1,11 +1,11 @@
 """What is public of a table's columns, as its owner declares it, and rows coded by it.
 
-A numeric column has a range, may be of whole numbers, and may be taken by its logarithm; a category
-has a list of values. Coded, a number stands as it is or as its logarithm, and a category is a block
-of zeros with a 1 at its value, so that a block's norm is at most 1. Every rule looks at one cell
-and at what is declared: a value off the list counts as missing, and missing is a value of its own
-where the owner says so, and else a block of zeros. A record without a number where one is
-declared, or without a listed label, counts for nothing.
+A column of numbers, dates or times has a range; a category has a list of values; an identifier is
+made anew. Coded, a number stands as it is or as its logarithm, and a category is a block of zeros
+with a 1 at its value, so that a block's norm is at most 1. Every rule looks at one cell and at what
+is declared: missing is a value of its own where the owner says so. Else a value off the list is a
+block of zeros; and a record without a number where one is declared counts for nothing, as one
+without a listed label does.
 
 A schema may be drafted from rows (`capemix.data.draft`). Then it says so, and a release by it has
 no guarantee until its owner has confirmed that everything in it is public knowledge.
@@ -25,14 +25,19 @@ import numpy as np
 
 from capemix.data.cells import Cells, Codes, Real
 from capemix.data.columns import Category, Column, Number
+from capemix.data.identifiers import Identifier
+from capemix.data.moments import Moment
 from capemix.data.rows import LabeledRows
 from capemix.documents import as_json, read
 from capemix.errors import InputError
 
-__all__ = ["DRAFTED", "Category", "Column", "Number", "Table"]
+__all__ = ["DRAFTED", "Category", "Column", "Identifier", "Moment", "Number", "Table"]
 
 DRAFTED: Final = "what the schema says of ranges and lists"
 """What a draft that nobody has confirmed has read from rows."""
+
+_GRANTED: Final[dict[str, Any]] = {"scale": "linear", "decimals": None}
+"""What a schema need not say of a column: a confirmation holds whether or not it does."""
 
 
 @dataclass(frozen=True)
@@ -54,6 +59,12 @@ class Table:
         if not self.columns or not all(type(name) is str and name for name in names):
             raise InputError(
                 "schema", "must name the label and at least one column", fix="name every column"
+            )
+        if not self.width:
+            raise InputError(
+                "schema",
+                "has nothing to learn: identifiers are made anew, and constants are known",
+                fix="declare at least one other column",
             )
         twice = sorted(name for name, count in Counter(names).items() if count > 1)
         if twice:
@@ -99,9 +110,9 @@ class Table:
     def blocks(self) -> tuple[slice, ...]:
         """Where the numbers lie of which a row has a 1 at one at most."""
         return tuple(
-            place
+            slice(place.start + column.numbers, place.stop)
             for place, column in zip(self.places, self.columns, strict=True)
-            if column.is_one_hot
+            if column.numbers < column.width
         )
 
     def digest(self) -> str:
@@ -110,7 +121,7 @@ class Table:
         found = as_json(self)
         label = {name: found["label"][name] for name in ("name", "categories")}
         columns = [
-            {part: said for part, said in column.items() if (part, said) != ("scale", "linear")}
+            {part: said for part, said in column.items() if not _is_granted(column, part, said)}
             for column in found["columns"]
         ]
         text = json.dumps({"label": label, "columns": columns}, sort_keys=True)
@@ -198,3 +209,9 @@ class Table:
     @classmethod
     def read(cls, path: str | Path) -> Table:
         return read(cls, path, name="schema")
+
+
+def _is_granted(column: dict[str, Any], part: str, said: Any) -> bool:
+    if part == "missing":  # of a category it has always been said
+        return said is False and column["type"] != "category"
+    return part in _GRANTED and said == _GRANTED[part]

@@ -33,19 +33,23 @@ _AT_ONCE: Final = 1 << 20
 @dataclass(frozen=True)
 class Column:
     """Where a column's cells lie. A number's are parted by ``edges``, each the first value of the
-    next cell. A category's are those of ``bins``, one for each of the numbers that it is coded in,
-    from ``place`` on; a record that has a 1 at none of them is in no cell."""
+    next cell; if it may be ``missing``, that is the place of a 1 where it is, and such records are
+    in one more cell, the last. A category's are those of ``bins``, one for each of the numbers that
+    it is coded in, from ``place`` on; a record that has a 1 at none of them is in no cell."""
 
     place: int
     edges: tuple[float, ...] = ()
     bins: tuple[int, ...] = ()
+    missing: int | None = None
 
     def __post_init__(self) -> None:
         edges = np.asarray(self.edges, dtype=np.float64)
         # Among edges that do not rise, where a value is found depends on the one before it.
         rising = bool(np.isfinite(edges).all() and (np.diff(edges) > 0).all())
-        listed = all(type(each) is int and each >= 0 for each in (self.place, *self.bins))
-        if not rising or not listed or (self.edges and self.bins):
+        missing = () if self.missing is None else (self.missing,)
+        whole = (self.place, *self.bins, *missing)
+        listed = all(type(each) is int and each >= 0 for each in whole)
+        if not rising or not listed or ((self.edges or missing) and self.bins):
             raise InputError(
                 "cells of a column",
                 "must be parted by rising finite edges, or be the bins of its categories",
@@ -55,7 +59,14 @@ class Column:
 
     @property
     def cells(self) -> int:
-        return 1 + (max(self.bins) if self.bins else len(self.edges))
+        if self.bins:
+            return 1 + max(self.bins)
+        return 1 + len(self.edges) + (self.missing is not None)
+
+    @property
+    def last(self) -> int:
+        """The last of a record's numbers that is looked at."""
+        return max(self.place + max(1, len(self.bins)) - 1, self.missing or 0)
 
     def of(self, features: npt.NDArray[Any]) -> Codes:
         """Each record's cell, -1 for none."""
@@ -64,7 +75,10 @@ class Column:
             found = np.asarray(self.bins, dtype=np.int64)[block.argmax(axis=1)]
             return np.where((block == 1).any(axis=1), found, -1)
         values = np.nan_to_num(features[:, self.place].astype(np.float64), nan=0.0)
-        return np.searchsorted(np.asarray(self.edges, dtype=np.float64), values, side="right")
+        found = np.searchsorted(np.asarray(self.edges, dtype=np.float64), values, side="right")
+        if self.missing is None:
+            return found
+        return np.where(features[:, self.missing] == 1, self.cells - 1, found)
 
 
 Columns = tuple[Column, ...]
@@ -187,7 +201,7 @@ class PairCounts:
 
 
 def _check_places(at: Columns, width: int) -> None:
-    if not at or max(each.place + max(1, len(each.bins)) for each in at) > width:
+    if not at or max(each.last for each in at) >= width:
         raise InputError(
             "cells", f"must be of the {width} numbers of a record", fix="propose them again"
         )

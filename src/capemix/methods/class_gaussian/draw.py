@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 import numpy as np
 import numpy.typing as npt
 
@@ -25,6 +27,12 @@ from capemix.sums.rows import denormalise_rows, normalise_rows
 from capemix.sums.steps import DeclaredMap
 
 Real = npt.NDArray[np.float64]
+
+_RARE: Final = 0.02
+"""A part of values from which what is summed of them is counted, in a ratio."""
+
+_LEAST: Final = 1e-4
+"""Of a variance, as `cleaned_spread` has it."""
 
 
 def drawn_rows(
@@ -90,6 +98,7 @@ def fill_table_rows(rows: Real, table: Table, centre: Real, spread: Real, normal
     """Rows of one class of a coded table in place of zeros, in normalised units: numbers clamped to
     [-1, 1], in every block one category. Of the ``normals``, which may be more than the rows, the
     deviations are made where they lie."""
+    centre, spread = of_values(table, centre, spread)
     root = root_of(spread).astype(normals.dtype)
     for piece in pieces(len(normals)):
         normals[piece] = normals[piece] @ root
@@ -101,6 +110,27 @@ def fill_table_rows(rows: Real, table: Table, centre: Real, spread: Real, normal
     deviations = normals[:, numbers].astype(np.float64)
     made = clamped(centre[numbers], np.diag(spread)[numbers], deviations, -1.0, 1.0)
     rows[:, numbers] = made[: len(rows)]
+
+
+def of_values(table: Table, centre: Real, spread: Real) -> tuple[Real, Real]:
+    """The same, but for a number that may be missing, of those values alone that are there. It was
+    summed as 0 where it is missing: with a part p of values, of mean m and variance v,
+        p m is its mean,   p (v + m^2) - p^2 m^2 its variance,   p times the covariance with another
+    column is theirs. Whether a value is there is drawn apart from what it is."""
+    centre, spread = centre.copy(), spread.copy()
+    for column, place in zip(table.columns, table.places, strict=True):
+        if not 0 < column.numbers < column.width:
+            continue
+        others = slice(place.start + column.numbers, place.stop)
+        part = max(float(frequencies(centre[others])[0]), _RARE)
+        for at in range(place.start, others.start):
+            square = (spread[at, at] + centre[at] ** 2) / part
+            centre[at] = np.clip(centre[at] / part, -1.0, 1.0)
+            spread[at], spread[:, at] = spread[at] / part, spread[:, at] / part
+            spread[at, others] = spread[others, at] = 0.0
+            most = 1.0 - centre[at] ** 2  # of values from -1 to 1
+            spread[at, at] = np.clip(square - centre[at] ** 2, _LEAST, max(most, _LEAST))
+    return centre, spread
 
 
 def _range(how: DeclaredMap, width: int) -> tuple[Real | float, Real | float]:

@@ -10,7 +10,6 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from capemix.data.columns import Number
 from capemix.facts import Facts
 from capemix.statistics.cells import Column, Columns
 from capemix.sums.steps import DeclaredMap
@@ -33,8 +32,10 @@ RARE: Final = 0.25
 
 @dataclass(frozen=True)
 class Grid:
-    """The fine cells of each column, and for a number the ends of each cell."""
+    """The fine cells of each column that something is summed of, and for a number the ends of each
+    cell."""
 
+    names: tuple[str, ...]
     columns: Columns
     ends: tuple[tuple[float, float], ...]
 
@@ -44,7 +45,8 @@ class Grid:
         return (0, *np.cumsum([column.cells for column in self.columns]).tolist())
 
     def boundaries(self, at: int) -> Real:
-        """Where a number's cells begin, and where the last ends."""
+        """Where a number's cells begin, other than that of missing ones, and where the last
+        ends."""
         low, high = self.ends[at]
         return np.array([low, *self.columns[at].edges, max(high, np.nextafter(low, math.inf))])
 
@@ -60,40 +62,48 @@ def grid_of(facts: Facts, fineness: int) -> Grid:
         raise ValueError("the columns' ranges are not known")
     lows, highs = (np.broadcast_to(end, facts.width).tolist() for end in (how.low, how.high))
     table = facts.table
-    found, ends = [], []
+    found, ends, names = [], [], []
     if table is None:
         for place, (low, high) in enumerate(zip(lows, highs, strict=True)):
-            found.append(Column(place, edges_of(low, high, fineness, whole=False)))
+            found.append(Column(place, edges_of(low, high, fineness)))
             ends.append((low, high))
-        return Grid(tuple(found), tuple(ends))
+        return Grid(facts.features, tuple(found), tuple(ends))
     for column, where in zip(table.columns, table.places, strict=True):
+        if not column.width:
+            continue
         low, high = lows[where.start], highs[where.start]
-        if column.is_one_hot:
+        if not column.numbers:
             found.append(Column(where.start, bins=tuple(range(column.width))))
         else:
-            whole = isinstance(column, Number) and column.whole and not column.log
-            found.append(Column(where.start, edges_of(low, high, fineness, whole=whole)))
+            missing = where.stop - 1 if column.numbers < column.width else None
+            edges = edges_of(low, high, fineness, column.step)
+            found.append(Column(where.start, edges, missing=missing))
         ends.append((low, high))
-    return Grid(tuple(found), tuple(ends))
+        names.append(column.name)
+    return Grid(tuple(names), tuple(found), tuple(ends))
 
 
-def edges_of(low: float, high: float, fineness: int, *, whole: bool) -> tuple[float, ...]:
-    """What parts a number's range: whole numbers of a small range have a cell each. Otherwise there
-    are even cells; finer and finer ones towards zero, or towards the end that is nearest to it; and
-    cells for zero and for the ends alone, where values pile up."""
+def edges_of(
+    low: float, high: float, fineness: int, step: float | None = None
+) -> tuple[float, ...]:
+    """What parts a number's range: values that lie a ``step`` apart have a cell each, if there are
+    few. Otherwise there are even cells; finer and finer ones towards zero, or towards the end that
+    is nearest to it; and cells for zero and for the ends alone, where values pile up."""
     if high <= low:
         return ()
-    if whole and high - low < 2 * fineness:
-        return tuple((np.arange(math.ceil(low), math.floor(high)) + 0.5).tolist())
+    if step is not None and (high - low) / step < 2 * fineness:
+        first, last = round(low / step), round(high / step)
+        return tuple(((np.arange(first, last) + 0.5) * step).tolist())
     pivot = min(max(0.0, low), high)
     halves = 2 if fineness >= HALVED else 1
     steps = 2.0 ** (-np.arange(1, OCTAVES * halves + 1) / halves)
     even = np.linspace(low, high, fineness + 1)[1:-1]
     near = np.concatenate([pivot + steps * (high - pivot), pivot + steps * (low - pivot)])
     edges = np.concatenate([even, near])
-    if whole:
-        edges = np.floor(edges) + 0.5
-        points = np.concatenate([[low + 0.5, high - 0.5], pivot + np.array([-0.5, 0.5])])
+    if step is not None:
+        edges = (np.floor(edges / step) + 0.5) * step
+        half = step / 2
+        points = np.array([low + half, high - half, pivot - half, pivot + half])
     else:
         alone = np.array([low, pivot, high])
         points = np.concatenate([alone, np.nextafter(alone, math.inf)])
@@ -145,8 +155,8 @@ def joined(grid: Grid, bins: list[Codes]) -> Columns:
             out.append(Column(column.place, bins=tuple(each.tolist())))
         else:
             first = np.flatnonzero(np.diff(each))
-            edges = tuple(column.edges[at] for at in first.tolist())
-            out.append(Column(column.place, edges))
+            edges = tuple(column.edges[at] for at in first.tolist() if at < len(column.edges))
+            out.append(Column(column.place, edges, missing=column.missing))
     return tuple(out)
 
 

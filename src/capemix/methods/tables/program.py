@@ -149,8 +149,10 @@ def lines_of(plan: Plan, chosen: Choice) -> tuple[QueryShape, ...]:
 
 
 def columns_of(facts: Facts) -> int:
-    """How many columns there are, categories as one each."""
-    return facts.width if facts.table is None else len(facts.table.columns)
+    """How many columns something is summed of, categories as one each."""
+    if facts.table is None:
+        return facts.width
+    return sum(column.width > 0 for column in facts.table.columns)
 
 
 def most_cells(facts: Facts, fineness: int, bins: int) -> tuple[int, ...]:
@@ -176,7 +178,7 @@ def message_bytes_of(facts: Facts) -> int:
 def _fine(facts: Facts, fineness: int) -> Columns:
     """The fine cells; until ranges are measured, those of a likely one."""
     if facts.normalise is None:
-        return (Column(0, edges_of(-1.0, 1.0, fineness, whole=False)),) * facts.width
+        return (Column(0, edges_of(-1.0, 1.0, fineness)),) * facts.width
     return grid_of(facts, fineness).columns
 
 

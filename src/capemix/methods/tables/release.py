@@ -28,7 +28,7 @@ from capemix.methods.tables.mixture import PairTables, fitted_mixture, rows_of, 
 from capemix.methods.tables.program import CELLS, PAIRS, most_cells
 from capemix.methods.told import listed, sure
 from capemix.randomness.source import Source
-from capemix.statistics.cells import CLASS_WEIGHT, CellCounts, PairCounts
+from capemix.statistics.cells import CLASS_WEIGHT, CellCounts, Column, PairCounts
 
 Real = npt.NDArray[np.float64]
 Codes = npt.NDArray[np.int64]
@@ -58,6 +58,10 @@ class Counted:
         """Of all classes."""
         return np.asarray(self.counts[at].sum(axis=0))
 
+    def values(self, at: int) -> Real:
+        """Of all classes, a number's cells without that of missing ones."""
+        return self.whole(at)[: len(self.grid.columns[at].edges) + 1]
+
     @property
     def whole_deviation(self) -> float:
         return self.deviation * math.sqrt(len(self.counts[0]))
@@ -71,23 +75,24 @@ def counted_cells(sums: Collector) -> Counted:
     asked = CellCounts(facts.width, facts.groups, grid.columns, bool(chosen["apart"]))
     noisy = np.asarray(sums.ask(CELLS, asked))
     found = Counted(grid, tuple(np.split(noisy, grid.starts[1:-1], axis=1)), sums.noise_on(CELLS))
-    sums.warn(*_cut_off(facts, found))
+    sums.warn(*_cut_off(found))
     return found
 
 
-def _cut_off(facts: Facts, found: Counted) -> tuple[str, ...]:
+def _cut_off(found: Counted) -> tuple[str, ...]:
     """Which numbers surely lie at an end of their range, or beyond it, in many records."""
-    names = facts.features if facts.table is None else facts.table.names
     out = []
     for at in found.grid.numbers:
-        counts, boundaries = found.whole(at), found.grid.boundaries(at)
+        counts, boundaries = found.values(at), found.grid.boundaries(at)
+        if len(counts) < 2:
+            continue
         alone = np.array([boundaries[1] - boundaries[0], boundaries[-1] - boundaries[-2]])
         narrow = alone < _NARROW * (boundaries[-1] - boundaries[0])
         unlike = np.array([boundaries[0], boundaries[-1]]) != 0.0  # zeros are often many
         ends, doubt = counts[[0, -1]], sure(2) * found.whole_deviation
         surely = ends - doubt > CUT_OFF * max(float(counts.sum()), 1.0)
         if (surely & narrow & unlike).any():
-            out.append(names[at])
+            out.append(found.grid.names[at])
     if not out:
         return ()
     return (
@@ -130,8 +135,13 @@ def _bins(fine: Counted, usual: float, least: float, most: tuple[int, ...]) -> l
     found, goal = [], max(usual, least)
     for at, column in enumerate(fine.grid.columns):
         mass = on_simplex(fine.whole(at))
-        join = bins_of_category if column.bins else bins_of_number
-        found.append(join(mass, goal, most[at]))
+        if column.bins:
+            found.append(bins_of_category(mass, goal, most[at]))
+        elif column.missing is None:
+            found.append(bins_of_number(mass, goal, most[at]))
+        else:  # the last cell is a bin of its own
+            bins = bins_of_number(mass[:-1], goal, most[at] - 1)
+            found.append(np.append(bins, bins[-1] + 1))
     return found
 
 
@@ -185,12 +195,20 @@ def _filled(
             rows[every, column.place + found] = 1.0
             continue
         chance = uniforms(source, ("value", at), len(labels))
-        rows[:, column.place] = values_of(found, fine.grid.boundaries(at), chance)
+        there = np.minimum(found, len(column.edges))
+        rows[:, column.place] = values_of(there, fine.grid.boundaries(at), chance)
+        _mark(rows, column, found > len(column.edges))
     order = np.argsort(labels, kind="stable")
     rows, labels = rows[order], labels[order]
     if facts.table is not None:
         facts.table.restore(rows)
     return rows, labels
+
+
+def _mark(rows: Real, column: Column, missing: npt.NDArray[np.bool_]) -> None:
+    """Which rows have a value of a number that may be missing, and which have none."""
+    if column.missing is not None:
+        rows[:, column.missing - 1], rows[:, column.missing] = ~missing, missing
 
 
 # -- by Gaussians ----------------------------------------------------------------------------------
@@ -217,7 +235,10 @@ def rows_by_gaussians(
 def _move(rows: Real, fine: Counted, source: Source) -> None:
     """Each column of numbers to what is counted of it; in place."""
     for at in fine.grid.numbers:
-        place, boundaries = fine.grid.columns[at].place, fine.grid.boundaries(at)
+        column, boundaries = fine.grid.columns[at], fine.grid.boundaries(at)
         chance = uniforms(source, ("tie", at), len(rows))
-        noise, counts = fine.whole_deviation, fine.whole(at)
-        rows[:, place] = mapped(rows[:, place], counts, boundaries, noise, chance)
+        noise, counts = fine.whole_deviation, fine.values(at)
+        there = slice(None) if column.missing is None else rows[:, column.missing] == 0
+        values = rows[there, column.place]
+        moved = mapped(values, counts, boundaries, noise, chance[there])
+        rows[there, column.place] = moved
