@@ -20,8 +20,8 @@ from agents import AgentsEngine, allowing
 from capemix import documents
 from capemix.accounting.mint import CONFIRMED_DRAFT
 from capemix.data import Table, draft_table, fitted_table, open_data
-from capemix.data.draft import MARGIN, outward
-from capemix.data.schema import Category, Number
+from capemix.data.draft import MARGIN, _range, outward
+from capemix.data.schema import Category, Identifier, Moment, Number
 from capemix.errors import InputError
 from capemix.facts import CLASS_SIZES
 from capemix.guarantee import Status
@@ -108,7 +108,7 @@ def test_no_drafted_end_is_a_records_value(tmp_path: Path) -> None:
     columns |= {f"w{at}": rng.integers(0, 3**at + 2, 40) for at in range(12)}
     columns |= {
         "years": rng.integers(1950, 2020, 40),
-        "one": np.full(40, 7.25),
+        "cents": rng.integers(0, 900, 40) / 100,
         "truth": [0, 1] * 20,
     }
     found = drafted(tmp_path, **columns)
@@ -121,6 +121,77 @@ def test_no_drafted_end_is_a_records_value(tmp_path: Path) -> None:
         assert not column.strays(column.coded(np.asarray(values, dtype=float))[:, None]).any()
     assert found["truth"] == Number("truth", 0, 1, type="integer")
     assert found["years"].whole
+
+
+def test_a_constant_is_drafted_as_what_it_is(tmp_path: Path) -> None:
+    found = drafted(tmp_path, one=[7.25] * 4, same=["u"] * 4, day=["2020-02-29"] * 4, a=[1, 2] * 2)
+    assert found["one"] == Number("one", 7.25, 7.25, decimals=2)
+    assert str(found["one"]) == "always 7.25, with 2 decimals"
+    assert found["same"] == Category("same", ("u",))
+    assert found["day"] == Moment("day", "2020-02-29", "2020-02-29", type="date")
+    assert sum(found[name].width for name in ("one", "same", "day")) == 0
+
+
+def test_what_is_written_with_a_point_stays_so_and_keeps_its_decimals(tmp_path: Path) -> None:
+    found = drafted(
+        tmp_path,
+        truths=[0.0, 1.0] * 20,
+        price=np.arange(40) / 4,
+        gaps=[None, *range(39)],  # pandas writes 1.0, 2.0
+        real=np.random.default_rng(0).normal(size=40),
+        tenths=[0.2, 0.3] * 20,  # 0.3 - 0.2 is a little less than 0.1
+    )
+    assert found["truths"] == Number("truths", 0.0, 1.0, decimals=0)
+    assert found["price"] == Number("price", 0.0, 11.0, decimals=2)
+    assert found["gaps"] == Number("gaps", 0.0, 40.0, decimals=0, missing=True)
+    assert found["real"].decimals is None
+    assert found["tenths"] == Number("tenths", 0.1, 0.4, decimals=1)
+
+
+@given(
+    st.lists(st.integers(-(10**9), 10**9), min_size=2, max_size=6, unique=True), st.integers(0, 6)
+)
+def test_a_range_of_numbers_with_decimals_has_them(values: list[int], decimals: int) -> None:
+    found = _range("x", np.array(values) / 10.0**decimals, True, False, True)
+    assert found.decimals is not None
+    assert found.decimals <= decimals
+    zero_and_one = set(values) == {0, 1} and decimals == 0
+    assert found.low < min(values) / 10.0**decimals or min(values) >= 0
+    assert found.high > max(values) / 10.0**decimals or zero_and_one
+
+
+def test_dates_and_times_are_drafted_by_their_words(tmp_path: Path) -> None:
+    days = pd.date_range("2019-03-05", periods=40)
+    found = drafted(
+        tmp_path,
+        day=days.strftime("%Y-%m-%d"),
+        few=[*days[:39].strftime("%Y-%m-%d"), "?"],
+        years=pd.date_range("1950-06-01", periods=40, freq="365D").strftime("%Y-%m-%d"),
+        moment=days + pd.Timedelta(minutes=61),
+        noon=["12:00:00", "12:30", None, "00:00:59"] * 10,
+        mixed=["12:00:00", "2020-01-01"] * 20,
+    )
+    assert found["day"] == Moment("day", "2019-03-03", "2019-04-15", type="date")
+    assert found["few"] == Moment("few", "2019-03-03", "2019-04-14", type="date", missing=True)
+    assert found["years"] == Moment("years", "1948-01-01", "1991-12-31", type="date")
+    assert found["moment"] == Moment(
+        "moment", "2019-03-03 00:00:00", "2019-04-15 23:59:59", type="datetime"
+    )
+    assert found["noon"] == Moment("noon", "00:00:00", "23:59:59", type="time", missing=True)
+    assert isinstance(found["mixed"], Category)
+    frame = pd.DataFrame({"day": days, "outcome": ["u", "v"] * 20})  # all at midnight
+    frame.to_parquet(tmp_path / "rows.parquet")
+    assert draft_table(tmp_path / "rows.parquet", "outcome").table.columns[0].type == "datetime"
+
+
+def test_the_label_keeps_its_place_and_its_type(tmp_path: Path) -> None:
+    frame = pd.DataFrame({"a": [1, 2, 3], "n": ["x"] * 3, "y": [True, False, True], "b": [1, 2, 4]})
+    frame.to_csv(tmp_path / "rows.csv", index=False)
+    table = draft_table(tmp_path / "rows.csv", "y").table
+    assert table.label == Category("y", (False, True))
+    assert table.classes == (0, 1)
+    assert table.label_place == 2
+    assert draft_table(tmp_path / "rows.csv", "b").table.label_place is None
 
 
 def test_numbers_beyond_any_range_are_left_out(tmp_path: Path) -> None:
@@ -156,7 +227,7 @@ def test_text_that_hardly_repeats_is_left_out(tmp_path: Path) -> None:
         nothing=[None] * rows,
         age=range(rows),
     )
-    assert found["name"] == "100 distinct texts look like names or identifiers"
+    assert found["name"] == Identifier("name")  # to be made anew
     assert found["sparse"] == "30 distinct texts look like names or identifiers"
     assert found["more"] == "51 distinct texts look like names or identifiers"
     assert found["nothing"] == "it has no values"
@@ -184,7 +255,7 @@ def test_kinds_of_columns_are_drafted_by_their_words(tmp_path: Path) -> None:
     assert found["yes"] == Category("yes", (True,), missing=True)
     assert found["mixed"] == Category("mixed", ("1", "2", "a"))
     assert isinstance(found["code"], Number)  # an owner who means text changes it
-    assert isinstance(found["gaps"], Number)
+    assert found["gaps"] == Number("gaps", 0.0, 7.0, decimals=0, missing=True)
 
 
 def test_a_label_without_values_or_with_too_many_is_refused(tmp_path: Path) -> None:
@@ -261,15 +332,19 @@ def test_logarithms_are_drafted_by_the_ranges_alone(tmp_path: Path, capemix: Cap
 
 def test_what_is_left_out_is_named_with_its_reason(tmp_path: Path, capemix: Capemix) -> None:
     frame = people(200)
-    frame["name\x1b[2J"] = [f"person {at}" for at in range(200)]
+    frame["name\x1b[2J"] = [f"person {at}" for at in range(50)] + [None] * 150
+    frame["patient"] = [f"P{at:04d}" for at in range(200)]
     frame.to_csv(tmp_path / "people.csv", index=False)
     words = ("schema", "draft", tmp_path / "people.csv", "--label", "income", "--out")
     said = capemix(*words, tmp_path / "a.json").out
-    assert "left out: name [2J, since 200 distinct texts look like names" in said
+    assert "left out: name [2J, since 50 distinct texts look like names" in said
+    assert "made anew: patient, since nearly every cell is different" in said
     assert "\x1b" not in said
     found = capemix(*words, tmp_path / "b.json", "--json").json
     assert list(found["left_out"]) == ["name\x1b[2J"]
+    assert found["made_anew"] == ["patient"]
     assert "person 7" not in said + json.dumps(found)
+    assert "P0007" not in (tmp_path / "b.json").read_text()
     assert "private" in found
 
 

@@ -163,7 +163,7 @@ def test_every_value_of_a_range_lies_in_the_cell_that_has_it(
     low: float, span: float, octave: int, where: float
 ) -> None:
     high, value = low + span, low + where * span
-    edges = edges_of(low, high, 2**octave, whole=False)
+    edges = edges_of(low, high, 2**octave)
     assert list(edges) == sorted(set(edges))
     assert len(edges) < 2 ** (octave + 1) + 80
     cell = int(Column(0, edges).of(np.array([[value]]))[0])
@@ -172,17 +172,18 @@ def test_every_value_of_a_range_lies_in_the_cell_that_has_it(
 
 
 def test_zero_and_the_ends_have_cells_of_their_own_and_few_whole_numbers_one_each() -> None:
-    edges = edges_of(-1.0, 3.0, 8, whole=False)
+    edges = edges_of(-1.0, 3.0, 8)
     column = Column(0, edges)
     for value in (-1.0, 0.0, 3.0):
         near = np.array([[np.nextafter(value, -9)], [value], [np.nextafter(value, 9)]])
         before, mine, after = column.of(near).tolist()
         assert value in (-1.0,) or before != mine
         assert value in (3.0,) or after != mine
-    assert edges_of(2, 6, 8, whole=True) == (2.5, 3.5, 4.5, 5.5)
-    skew = edges_of(0.0, 65_536.0, 8, whole=False)
+    assert edges_of(2, 6, 8, 1.0) == (2.5, 3.5, 4.5, 5.5)
+    assert edges_of(0.25, 1.0, 8, 0.25) == (0.375, 0.625, 0.875)
+    skew = edges_of(0.0, 65_536.0, 8)
     assert sum(edge <= 16.0 for edge in skew) >= 5  # towards zero they are finer and finer
-    assert edges_of(5.0, 5.0, 8, whole=False) == ()
+    assert edges_of(5.0, 5.0, 8) == ()
 
 
 @settings(max_examples=60)

@@ -110,7 +110,7 @@ def test_a_schema_comes_back_from_its_file(tmp_path: Path) -> None:
         ({"type": "integer", "low": 0, "high": 1.5}, "is of integers"),
         ({"type": "integer", "low": 0, "high": 10**20}, "below 2\\^53"),
         ({"type": "category", "categories": [1, 2**70]}, "integers below 2\\^53"),
-        ({"type": "date"}, "unknown type"),
+        ({"type": "colour"}, "unknown type"),
         ({"type": "category", "categories": []}, "must list its categories"),
         ({"type": "category", "categories": ["a", 1]}, "must list its categories"),
         ({"type": "category", "categories": [1.5]}, "categories.0. .*expected `bool"),

@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from capemix.data.arrays import cells_of_arrays, cells_of_columns
+from capemix.data.frames import frame_of, kind_of
 from capemix.data.rows import LabeledRows, UnlistedRows, check_classes
 from capemix.data.schema import Table
 from capemix.engines.local import LocalEngine
@@ -195,6 +196,7 @@ class Synthesizer:
             if self.classes is not None:
                 raise InputError("classes", "are the schema's to say", fix="leave them out")
             names, label = self.schema.names, self.schema.label.name
+            self._kind = kind_of(X)
             return self.schema.rows(cells_of_columns(X, names, label, y))
         cells = cells_of_arrays(X, y)
         rows = UnlistedRows.of(cells, cells.label)
@@ -202,7 +204,8 @@ class Synthesizer:
 
     def sample(self, n: int | None = None) -> tuple[Any, npt.NDArray[Any]]:
         """``n`` of the released rows and labels, evenly over the classes; all of them by default.
-        Rows of a ``schema`` come as columns by name.
+        Rows of a ``schema`` come as the kind of table that was fitted: a DataFrame of pandas or of
+        polars with a Series of labels, or columns by name.
 
         Asking for more than were released repeats rows: it costs nothing and tells nothing new.
         """
@@ -212,8 +215,14 @@ class Synthesizer:
         n = total if n is None else n
         if n < 1:
             raise InputError("n", "must be at least 1", value=n, fix="ask for one row or more")
-        picks = np.arange(n) % total if n > total else np.arange(n) * total // n
-        labels = self.classes_[self.release_.labels[picks]]
-        if self.schema is not None:
-            return self.schema.cells(self.release_.features[picks].astype(np.float64)), labels
-        return self.release_.features[picks], labels
+        by_class = np.argsort(self.release_.labels, kind="stable")
+        picks = np.arange(n) % total if n > total else np.sort(by_class[np.arange(n) * total // n])
+        features, labels = self.release_.features[picks], self.release_.labels[picks]
+        if self.schema is None:
+            return features, self.classes_[labels]
+        cells, name = self.schema.cells(features.astype(np.float64), labels), self.schema.label.name
+        if self._kind is None:
+            return cells, np.array(cells.pop(name))
+        frame = frame_of(self.schema.arrow(cells), self.schema, self._kind)
+        label = frame[name]
+        return frame[[each for each in cells if each != name]], label

@@ -88,13 +88,12 @@ class Release:
         return len(self.labels)
 
     def columns(self) -> dict[str, Any]:
-        """The rows as columns by name, the label last; by a schema, in their own types."""
-        facts = self.facts
-        found: dict[str, Any] = (
-            dict(zip(facts.features, self.features.T, strict=True))
-            if facts.table is None
-            else facts.table.cells(self.features.astype(np.float64, copy=False))
-        )
+        """The rows as columns by name, the label last; by a schema, in their own types and with the
+        label in its place."""
+        facts, table = self.facts, self.facts.table
+        if table is not None:
+            return table.cells(self.features.astype(np.float64, copy=False), self.labels)
+        found: dict[str, Any] = dict(zip(facts.features, self.features.T, strict=True))
         return found | {facts.label: np.array(facts.listed)[self.labels]}
 
     def _soft_label_columns(self) -> tuple[str, ...]:
@@ -145,9 +144,8 @@ class Release:
         import pyarrow.parquet as pq
 
         columns, facts = self.columns(), self.facts
-        for each in facts.table.columns if facts.table is not None else ():
-            columns[each.name] = each.arrow(columns[each.name])
-        table, arrays = pa.table(columns), {"labels": columns[facts.label]}
+        table = pa.table(columns) if facts.table is None else facts.table.arrow(columns)
+        arrays = {"labels": columns[facts.label]}
         if self.soft_labels is not None:
             table = with_soft_labels(table, self._soft_label_columns(), self.soft_labels)
             arrays["soft_labels"] = self.soft_labels

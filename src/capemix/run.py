@@ -40,7 +40,7 @@ def run(
         check_countable(ledger, read, seeded=origin.seeded)
         ledger.check(*plan.costs(ledger.relation), instead=plan.cost_alone(ledger.relation))
     sums = Collector(plan, engine, progress=progress, before=_charging(ledger, plan))
-    made = rows_from(sums)
+    made = shuffled(rows_from(sums), sums)
     plan, facts = sums.plan, sums.plan.known
     image = facts.image_shape
     origin = engine.origin(plan)
@@ -67,6 +67,12 @@ def rows_from(sums: Collector) -> SyntheticRows:
     made = sums.plan.method.release(sums)
     sums.check_whole()
     return made
+
+
+def shuffled(made: SyntheticRows, sums: Collector) -> SyntheticRows:
+    """The same rows in an order of chance: methods make them class by class."""
+    chance = sums.source().stream("shuffled rows", 0).words(len(made.labels))
+    return made.take(np.argsort(chance, kind="stable"))
 
 
 def _charging(ledger: Lineage | None, asked: Plan) -> Callable[[Plan], None] | None:

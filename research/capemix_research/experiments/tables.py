@@ -177,8 +177,7 @@ def peer(
         raise ValueError("rows without a schema")
     with tempfile.TemporaryDirectory() as folder:
         given, schema, out = (Path(folder, name) for name in ("in.csv", "schema.json", "out.csv"))
-        cells = table.cells(train.features.astype(np.float64))
-        cells[train.label_name] = np.array(train.classes)[train.labels]
+        cells = table.cells(train.features.astype(np.float64), train.labels)
         csv.write_csv(pa.table(cells), given)
         schema.write_text(json.dumps(documents.as_json(table)))
         script = Path(__file__).with_name("peer_marginals.py")

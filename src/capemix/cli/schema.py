@@ -80,7 +80,7 @@ def draft(
     for their owner to check and confirm."""
     from capemix.cli.show import print_json
     from capemix.data import draft_table
-    from capemix.data.schema import Number
+    from capemix.data.schema import Identifier, Number
     from capemix.private import PRIVATE
     from capemix.release import outside_releases
 
@@ -97,17 +97,18 @@ def draft(
             value=out,
             fix="name a new file in a folder that exists",
         ) from error
+    anew = [each.name for each in drafted.columns if isinstance(each, Identifier)]
     taken = [each.name for each in drafted.columns if isinstance(each, Number) and each.log]
     if json:
         facts = {"out": str(target), "columns": len(drafted.columns), "by_logarithm": taken}
-        more = {"left_out": found.left_out, "without_number": found.without_number}
-        print_json(facts | more | {"says": DRAFT, "private": PRIVATE})
+        facts |= {"made_anew": anew, "left_out": found.left_out}
+        print_json(facts | {"says": DRAFT, "private": PRIVATE})
         return
     typer.echo(f"{target}: {len(drafted.columns)} columns")
+    for name in anew:
+        typer.echo(f"made anew: {printable(name)}, since nearly every cell is different")
     for name, reason in found.left_out.items():
         typer.echo(f"left out: {printable(name)}, since {reason}")
-    for name, count in found.without_number.items():
-        typer.echo(f"{printable(name)}: {count} records have no number here and count for nothing")
     if logs:
         typer.echo(f"By their logarithm: {', '.join(map(printable, taken)) or 'none'}.")
     typer.echo(DRAFT)

@@ -114,6 +114,22 @@ def _spelled(cell: object) -> str | None:
     return _spelled_text(_text(cell)) if isinstance(cell, (str, bytes)) else None
 
 
+def _written(cell: object) -> str | None:
+    if isinstance(cell, (bool, np.bool_)):
+        return "truth"
+    if isinstance(cell, (float, np.floating)):
+        return "fraction" if math.isfinite(cell) else None
+    if isinstance(cell, (datetime.datetime, np.datetime64)):
+        days = isinstance(cell, np.datetime64) and np.datetime_data(cell)[0] == "D"
+        return None if days or cell != cell else "moment"
+    if not isinstance(cell, (str, bytes)):
+        return None
+    text = _text(cell).strip()
+    if text.lower() in _TRUTH:
+        return "truth"
+    return "fraction" if _IS_NUMBER.match(text) and not text.lstrip("+-").isdigit() else None
+
+
 def _text(cell: str | bytes) -> str:
     return cell.decode("utf-8", "replace") if isinstance(cell, bytes) else str(cell)
 
@@ -399,14 +415,10 @@ class Cells:
     def words(self, name: str) -> Words:
         return words_of(self._column(name))
 
-    def has_truths(self, name: str) -> bool:
-        """Whether some cell is written as true or false: for a draft."""
-        distinct, _ = _distinct(self._column(name))
-        return any(
-            isinstance(cell, (bool, np.bool_))
-            or (isinstance(cell, (str, bytes)) and _text(cell).strip().lower() in _TRUTH)
-            for cell in distinct
-        )
+    def written(self, name: str) -> frozenset[str]:
+        """How some cells are written, beyond what their words say: as a "truth", a "fraction" (1.0,
+        say) or a "moment": for a draft."""
+        return frozenset(filter(None, map(_written, _distinct(self._column(name))[0])))
 
     def numbers(self, names: Sequence[str]) -> Features:
         """These columns side by side: NaN where a cell is no number. Bytes stay bytes."""

@@ -34,6 +34,8 @@ class Column(ABC):
     """
 
     name: str
+    missing = False
+    """Whether a declared cell may be missing."""
 
     @abstractmethod
     def __str__(self) -> str:

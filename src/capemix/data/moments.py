@@ -25,12 +25,12 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 _FIRST: Final = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
-_DAY: Final = 86_400
+DAY: Final = 86_400
 
 
 def days_of(word: str) -> float:
     """From 1970 to a date, or to a moment's date in UTC; NaN for any other word."""
-    return seconds_of(word) // _DAY
+    return seconds_of(word) // DAY
 
 
 def seconds_of(word: str) -> float:

@@ -19,17 +19,21 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Final, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 import numpy as np
 
 from capemix.data.cells import Cells, Codes, Real
+from capemix.data.column import Values
 from capemix.data.columns import Category, Column, Number
 from capemix.data.identifiers import Identifier
 from capemix.data.moments import Moment
 from capemix.data.rows import LabeledRows
 from capemix.documents import as_json, read
 from capemix.errors import InputError
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 __all__ = ["DRAFTED", "Category", "Column", "Identifier", "Moment", "Number", "Table"]
 
@@ -42,8 +46,9 @@ _GRANTED: Final[dict[str, Any]] = {"scale": "linear", "decimals": None}
 
 @dataclass(frozen=True)
 class Table:
-    """A table's columns, and the label with its classes: all declared public. ``drafted``: its
-    ranges and lists were read from rows. ``confirmed``: the digest of what their owner said to be
+    """A table's columns, and the label with its classes: all declared public. ``label_place``: how
+    many columns come before the label; None: all. ``drafted``: its ranges and lists were read from
+    rows. ``confirmed``: the digest of what their owner said to be
     public knowledge; it holds for that alone, see `is_confirmed`."""
 
     format: Literal["capemix-schema/1"] = field(
@@ -51,6 +56,7 @@ class Table:
     )
     columns: tuple[Column, ...]
     label: Category
+    label_place: int | None = field(default=None, kw_only=True)
     drafted: bool = False
     confirmed: str | None = None
 
@@ -69,12 +75,19 @@ class Table:
         twice = sorted(name for name, count in Counter(names).items() if count > 1)
         if twice:
             raise InputError("schema", "has a column twice", value=twice[0], fix="leave one out")
-        if self.label.missing or bool in map(type, self.label.categories):
+        if self.label.missing:
             raise InputError(
                 "schema",
-                "must list the label's classes as text or integers, without a missing one",
+                "must list the label's classes without a missing one",
                 value=self.label.name,
                 fix="rows of other classes count for nothing",
+            )
+        if not 0 <= self._label_at <= len(self.columns):
+            raise InputError(
+                "schema",
+                f"must have the label among its {len(self.columns)} columns",
+                value=self.label_place,
+                fix="count the columns before it, or leave its place out",
             )
         if self.confirmed is not None and not self.drafted:
             raise InputError(
@@ -86,7 +99,14 @@ class Table:
 
     @property
     def classes(self) -> tuple[str | int, ...]:
-        return self.label.categories
+        """As the rest has them: truth values as 0 and 1, which are the same words."""
+        return tuple(
+            int(each) if isinstance(each, bool) else each for each in self.label.categories
+        )
+
+    @property
+    def _label_at(self) -> int:
+        return len(self.columns) if self.label_place is None else self.label_place
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -124,7 +144,8 @@ class Table:
             {part: said for part, said in column.items() if not _is_granted(column, part, said)}
             for column in found["columns"]
         ]
-        text = json.dumps({"label": label, "columns": columns}, sort_keys=True)
+        place = {} if self.label_place is None else {"label_place": self.label_place}
+        text = json.dumps({"label": label, "columns": columns} | place, sort_keys=True)
         return hashlib.sha256(text.encode()).hexdigest()
 
     @property
@@ -199,12 +220,33 @@ class Table:
         for column, place in zip(self.columns, self.places, strict=True):
             rows[:, place] = column.restored(rows[:, place])
 
-    def cells(self, rows: Real) -> dict[str, Any]:
-        """Coded rows as columns of the table, each in its own type."""
-        return {
-            column.name: column.cells(rows[:, place])
+    def cells(self, rows: Real, labels: Codes) -> dict[str, Values]:
+        """Coded rows as columns of the table in their order, each in its own type."""
+        found: list[tuple[str, Values]] = [
+            (column.name, column.cells(rows[:, place]))
             for column, place in zip(self.columns, self.places, strict=True)
-        }
+        ]
+        return self._with_label(found, labels)
+
+    def kept(self, rows: Real, labels: Codes) -> dict[str, Values]:
+        """The same, but cells as they were coded, also those with no declared value."""
+        found: list[tuple[str, Values]] = [
+            (column.name, column.kept(rows[:, place]))
+            for column, place in zip(self.columns, self.places, strict=True)
+        ]
+        return self._with_label(found, labels)
+
+    def _with_label(self, found: list[tuple[str, Values]], labels: Codes) -> dict[str, Values]:
+        said = [self.label.categories[code] for code in labels.tolist()]
+        found.insert(self._label_at, (self.label.name, said))
+        return dict(found)
+
+    def arrow(self, cells: dict[str, Values]) -> pa.Table:
+        """What `cells` or `kept` gave, or some of it, as it is written to a file."""
+        import pyarrow as pa
+
+        types = {column.name: column for column in (*self.columns, self.label)}
+        return pa.table({name: types[name].arrow(values) for name, values in cells.items()})
 
     @classmethod
     def read(cls, path: str | Path) -> Table:

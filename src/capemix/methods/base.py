@@ -38,6 +38,16 @@ class SyntheticRows:
     soft_labels: npt.NDArray[np.floating[Any]] | None = None
     mixed_labels: npt.NDArray[np.floating[Any]] | None = None
 
+    def take(self, places: npt.NDArray[np.intp]) -> SyntheticRows:
+        """The rows at these places, in this order."""
+        soft, mixed = self.soft_labels, self.mixed_labels
+        return SyntheticRows(
+            self.features[places],
+            self.labels[places],
+            None if soft is None else soft[places],
+            None if mixed is None else mixed[places],
+        )
+
 
 class Method(ABC):
     """A way from noisy sums to rows. A subclass is a frozen dataclass: its fields are its config,
