@@ -220,8 +220,9 @@ class Table:
         for column, place in zip(self.columns, self.places, strict=True):
             rows[:, place] = column.restored(rows[:, place])
 
-    def cells(self, rows: Real, labels: Codes) -> dict[str, Values]:
-        """Coded rows as columns of the table in their order, each in its own type."""
+    def cells(self, rows: Real, labels: Codes | None = None) -> dict[str, Values]:
+        """Coded rows as columns of the table in their order, each in its own type; without
+        ``labels``, those other than the label."""
         found: list[tuple[str, Values]] = [
             (column.name, column.cells(rows[:, place]))
             for column, place in zip(self.columns, self.places, strict=True)
@@ -236,9 +237,12 @@ class Table:
         ]
         return self._with_label(found, labels)
 
-    def _with_label(self, found: list[tuple[str, Values]], labels: Codes) -> dict[str, Values]:
-        said = [self.label.categories[code] for code in labels.tolist()]
-        found.insert(self._label_at, (self.label.name, said))
+    def _with_label(
+        self, found: list[tuple[str, Values]], labels: Codes | None
+    ) -> dict[str, Values]:
+        if labels is not None:
+            said = [self.label.categories[code] for code in labels.tolist()]
+            found.insert(self._label_at, (self.label.name, said))
         return dict(found)
 
     def arrow(self, cells: dict[str, Values]) -> pa.Table:
