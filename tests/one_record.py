@@ -275,7 +275,7 @@ SCHEMA = {
     "label": {"name": "y", "categories": [0, 1]},
     "columns": [
         {"name": "a", "type": "number", "low": -4.0, "high": 4.0},
-        {"name": "b", "type": "number", "low": -4.0, "high": 4.0},
+        {"name": "b", "type": "number", "low": -4.0, "high": 4.0, "decimals": 3, "missing": True},
         {"name": "c", "type": "category", "categories": ["red", "green"], "missing": True},
     ],
 }

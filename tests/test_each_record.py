@@ -99,7 +99,7 @@ UNBOUNDED = PublicMap(1.0, 1e-100)  # its quotients overflow
 NARROW = ColumnMap((9.0,) * WIDTH, (200.0,) * WIDTH, (0.0,) * WIDTH, (255.0,) * WIDTH)
 COLUMNS = ColumnMap((1e100,) * WIDTH, (1e-100,) * WIDTH, (-1e100,) * WIDTH, (1e100,) * WIDTH)
 
-CELLS = (Column(0, (-1.0, 20.0)), Column(1), Column(2, bins=(0, 1)))
+CELLS = (Column(0, (-1.0, 20.0)), Column(1), Column(2, bins=(0, 1)), Column(4, (9.0,), missing=6))
 
 METHODS: dict[str, Callable[[], SumQuery]] = {
     "mixing": lambda: mixing(normalise=RANGE),
@@ -129,7 +129,7 @@ METHODS: dict[str, Callable[[], SumQuery]] = {
     "value sizes": lambda: summing(ValueSizes(WIDTH)),
     "cells by class": lambda: summing(CellCounts(WIDTH, 2, CELLS, apart=True)),
     "cells of all": lambda: summing(CellCounts(WIDTH, 2, CELLS, apart=False)),
-    "pairs": lambda: summing(PairCounts(WIDTH, 2, CELLS, (3, 1, 2))),
+    "pairs": lambda: summing(PairCounts(WIDTH, 2, CELLS, (3, 1, 2, 3))),
     "means and squares": lambda: summing(MeansAndSquares(WIDTH, RANGE)),
     "means and squares, overflowing": lambda: summing(MeansAndSquares(WIDTH, UNBOUNDED)),
     "means and squares, columns": lambda: summing(MeansAndSquares(WIDTH, NARROW)),

@@ -16,6 +16,8 @@ import polars as pl
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from capemix.api import Synthesizer
 from capemix.data import LabeledRows, Table, draft_table, open_data
@@ -24,6 +26,7 @@ from capemix.data.schema import Category, Identifier, Moment, Number
 from capemix.randomness.source import SeededSource
 from capemix.release import read_release
 from conftest import Capemix
+from one_record import write_csv, write_parquet
 from releasing import release_of
 
 COUNT = 3000
@@ -254,3 +257,60 @@ def test_what_is_often_missing_keeps_the_mean_of_the_values_that_are_there(
     assert found[kept].mean() == pytest.approx(7.95, abs=0.2)
     assert 0.6 < found[kept].std() < 1.8
     assert np.corrcoef(found[kept], np.asarray(made["z"])[kept])[0, 1] > 0.2
+
+
+# -- one cell --------------------------------------------------------------------------------------
+
+OF_ALL_TYPES = Table(
+    (
+        Number("x", -5.0, 5.0, missing=True),
+        Number("whole", 0, 90, type="integer", missing=True),
+        Number("skewed", 1.0, 100.0, scale="log", decimals=2, missing=True),
+        Number("one", 3.0, 3.0, missing=True),
+        Moment("day", "2000-01-01", "2030-12-31", type="date", missing=True),
+        Moment("moment", "2000-01-01", "2030-12-31", type="datetime", missing=True),
+        Moment("time", "08:00:00", "20:00:00", type="time", missing=True),
+        Category("kind", ("2020-01-01", "u", "1"), missing=True),
+        Category("only", ("u",)),
+        Identifier("id"),
+    ),
+    Category("y", ("a",)),
+)
+CELLS: tuple[Any, ...] = (
+    None, "", "?", "u", "1", 1, 2.5, -1e308, "1e400", True, "2020-01-01", "2020-01-01 10:00:00.5",
+    "2020-01-01T01:00+02:00", "0000-00-00", "2020-02-30", "9999-12-31", "10:30", "24:00",
+    dt.date(2024, 2, 29), dt.datetime(2024, 2, 29, 12), dt.time(12), "\ud7ff", 2**60, float("nan"),
+)  # fmt: skip
+
+
+def coded(cells: list[Any], path: Path) -> LabeledRows:
+    """Each of these as the cell of every column, in a file."""
+    rows = [{**dict.fromkeys(OF_ALL_TYPES.names, cell), "y": "a"} for cell in cells]
+    (write_csv if path.suffix == ".csv" else write_parquet)(rows, (*OF_ALL_TYPES.names, "y"), path)
+    return open_data(path, table=OF_ALL_TYPES).train
+
+
+@pytest.mark.parametrize("suffix", [".csv", ".parquet"])
+@settings(max_examples=25, deadline=None)
+@given(data=st.data())
+def test_a_cell_of_any_kind_changes_its_own_record_alone(
+    suffix: str, folder: Path, data: st.DataObject
+) -> None:
+    cells = data.draw(st.lists(st.sampled_from(CELLS), min_size=2, max_size=6))
+    at = data.draw(st.integers(0, len(cells) - 1))
+    changed = [*cells[:at], data.draw(st.sampled_from(CELLS)), *cells[at + 1 :]]
+    before, after = (coded(each, folder / f"odd{suffix}") for each in (cells, changed))
+    assert len(before) == len(after) == len(cells)
+    others = np.arange(len(cells)) != at
+    assert before.features[others].tobytes() == after.features[others].tobytes()
+    for rows in (before, after):
+        for place in OF_ALL_TYPES.blocks:
+            assert (rows.features[:, place].sum(axis=1) == 1).all()
+
+
+def test_moments_are_read_in_utc_and_dates_without_their_time(tmp_path: Path) -> None:
+    cells = ["2020-01-01T01:00:00+02:00", "2019-12-31 23:00:00", "2020-01-01", "1577833200"]
+    made = OF_ALL_TYPES.cells(coded(cells, tmp_path / "rows.csv").features)
+    assert list(made["day"]) == [dt.date(2019, 12, 31)] * 2 + [dt.date(2020, 1, 1), None]
+    assert list(made["moment"])[:2] == [dt.datetime(2019, 12, 31, 23)] * 2
+    assert list(made["time"]) == [None] * 4

@@ -38,7 +38,12 @@ POINTED = Projection(
     without=np.eye(WIDTH)[:, :1],
 )  # fmt: skip
 
-CELLS = (Column(0, (-1.0, 0.0, 5e-324)), Column(0), Column(1, bins=(1, 0)))
+CELLS = (
+    Column(0, (-1.0, 0.0, 5e-324)),
+    Column(0),
+    Column(1, bins=(1, 0)),
+    Column(1, (0.5,), missing=2),
+)
 SMALL: dict[str, Statistic] = {
     "rows": ClippedRows(WIDTH, CLASSES, RANGE, 1.3),
     "rows of one pool, labelled": ClippedRows(
@@ -51,7 +56,7 @@ SMALL: dict[str, Statistic] = {
     "means and squares as they stand": MeansAndSquares(WIDTH, PublicMap()),
     "cell counts": CellCounts(WIDTH, CLASSES, CELLS, apart=True),
     "cell counts of all": CellCounts(WIDTH, CLASSES, CELLS, apart=False),
-    "pair counts": PairCounts(WIDTH, CLASSES, CELLS, (5, 1, 3)),
+    "pair counts": PairCounts(WIDTH, CLASSES, CELLS, (5, 1, 3, 4)),
     "moments": Moments(TURNED, 0.9, (0.6, 0.8)),
     "moments of all": Moments(PLAIN, 1.1, (0.0, 1.0), apart=False),
     "moments by point": Moments(POINTED, 0.4, (0.1, 2.0)),

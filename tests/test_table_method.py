@@ -131,6 +131,17 @@ def test_a_record_without_a_listed_category_adds_nothing_there() -> None:
     assert found[0].tolist() == [pytest.approx(1.0), 0.0, 0.0]
 
 
+def test_a_missing_number_has_a_cell_of_its_own_beside_those_of_values() -> None:
+    """Of its value, which is coded as the middle of the range, nothing is seen."""
+    column = Column(0, (-0.5, 0.5), missing=2)
+    rows = np.array([[-1.0, 1.0, 0.0], [0.0, 1.0, 0.0], [0.9, 1.0, 0.0], [0.0, 0.0, 1.0]])
+    assert column.of(rows).tolist() == [0, 1, 2, 3]
+    assert column.cells == 4
+    asked = CellCounts(3, 1, (column,), apart=False)
+    found = added(asked, rows, np.zeros(4, dtype=np.int64), None)
+    assert found[0].tolist() == pytest.approx([1, 1, 1, 1])
+
+
 @pytest.mark.parametrize(
     "parts",
     [
@@ -140,6 +151,8 @@ def test_a_record_without_a_listed_category_adds_nothing_there() -> None:
         {"edges": (math.inf,)},
         {"bins": (0, -1)},
         {"edges": (1.0,), "bins": (0, 1)},
+        {"edges": (1.0,), "missing": -1},
+        {"bins": (0, 1), "missing": 3},
     ],
 )
 def test_cells_by_which_a_record_could_be_found_elsewhere_for_another_are_refused(
@@ -150,6 +163,8 @@ def test_cells_by_which_a_record_could_be_found_elsewhere_for_another_are_refuse
         Column(0, **parts)
     with pytest.raises(InputError, match="must be of the 2 numbers"):
         CellCounts(2, 1, (Column(2),), apart=False)
+    with pytest.raises(InputError, match="must be of the 2 numbers"):
+        CellCounts(2, 1, (Column(0, missing=2),), apart=False)
 
 
 @settings(max_examples=80)
