@@ -602,7 +602,7 @@ def test_a_site_looks_at_its_own_rows_before_it_joins(capemix: Capemix, tmp_path
         "digest": plan_digest(a_plan()),
     }
     said = capemix(*words).out
-    assert "a: 5 cells are no number" in said
+    assert "a: 5 cells have no value" in said
     assert "20 rows, of which 10 have a class of the plan" in said
     assert "10 rows count for nothing" in said
     table.write_text("a,y\n" + "0.1,yes\n0.3,no\n" * 5)

@@ -314,3 +314,20 @@ def test_moments_are_read_in_utc_and_dates_without_their_time(tmp_path: Path) ->
     assert list(made["day"]) == [dt.date(2019, 12, 31)] * 2 + [dt.date(2020, 1, 1), None]
     assert list(made["moment"])[:2] == [dt.datetime(2019, 12, 31, 23)] * 2
     assert list(made["time"]) == [None] * 4
+
+
+def test_columns_of_numbers_need_no_schema_to_stay_in_their_order(
+    tmp_path: Path, capemix: Capemix
+) -> None:
+    frame = hospital().select(["age", LABEL, "rooms"]).to_pandas()
+    frame.to_csv(tmp_path / "rows.csv", index=False)
+    ran = capemix(
+        "synth", tmp_path / "rows.csv", "--label", LABEL, "--classes", "true,false", "--epsilon", 9,
+        "--no-ledger", "--samples", 20, "--out", tmp_path / "out",
+    )  # fmt: skip
+    assert ran.code == 0, ran.err
+    found = pq.read_table(tmp_path / "out" / "synthetic.parquet")
+    assert found.column_names == ["age", LABEL, "rooms"]
+    saved = read_release(tmp_path / "out")
+    assert saved.rows.feature_names == ("age", "rooms")
+    assert saved.manifest.facts.label_place == 1

@@ -33,10 +33,11 @@ def unnamed_columns(width: int) -> tuple[str, ...]:
 class Facts:
     """What is public of the rows. None: it is not known, and is measured if a method needs it.
 
-    ``features`` and ``label`` name the columns that are read, and ``table``, where there is one,
-    says how they are coded. ``class_sizes`` are over all sites. ``normalise`` maps each value
-    before anything is made of it. ``clip_norm`` is a norm that most normalised rows do not exceed.
-    ``unpaid`` names facts that were read from the rows and that no budget paid for.
+    ``features`` and ``label`` name the columns that are read, ``label_place`` says how many come
+    before the label (None: all), and ``table``, where there is one, how they are coded.
+    ``class_sizes`` are over all sites. ``normalise`` maps each value before anything is made of it.
+    ``clip_norm`` is a norm that most normalised rows do not exceed. ``unpaid`` names facts that
+    were read from the rows and that no budget paid for.
     """
 
     features: tuple[str, ...]
@@ -46,6 +47,7 @@ class Facts:
     normalise: Normalise | None = None
     clip_norm: float | None = None
     image_shape: tuple[int, int] | None = None
+    label_place: int | None = None
     table: Table | None = None
     unpaid: tuple[str, ...] = ()
 
@@ -78,6 +80,14 @@ class Facts:
                 f"must map the {self.width} columns",
                 value=len(self.normalise.shift),
                 fix="give one shift, scale and range for each column",
+            )
+        place = self.label_place
+        if place is not None and (table is not None or not 0 <= place <= len(self.features)):
+            raise InputError(
+                "label_place",
+                f"must be among the {len(self.features)} features, and a schema says its own",
+                value=place,
+                fix="leave it out",
             )
         shape = self.image_shape
         if shape is not None and (
@@ -131,6 +141,7 @@ class Facts:
             class_sizes=class_sizes,
             normalise=normalise,
             image_shape=rows.image_shape,
+            label_place=rows.label_place if table is None else None,
             table=table,
             unpaid=unpaid,
         )

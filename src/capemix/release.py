@@ -88,13 +88,15 @@ class Release:
         return len(self.labels)
 
     def columns(self) -> dict[str, Any]:
-        """The rows as columns by name, the label last; by a schema, in their own types and with the
-        label in its place."""
+        """The rows as columns by name, with the label in its place; by a schema, in their own
+        types."""
         facts, table = self.facts, self.facts.table
         if table is not None:
             return table.cells(self.features.astype(np.float64, copy=False), self.labels)
-        found: dict[str, Any] = dict(zip(facts.features, self.features.T, strict=True))
-        return found | {facts.label: np.array(facts.listed)[self.labels]}
+        found: list[tuple[str, Any]] = list(zip(facts.features, self.features.T, strict=True))
+        place = len(found) if facts.label_place is None else facts.label_place
+        found.insert(place, (facts.label, np.array(facts.listed)[self.labels]))
+        return dict(found)
 
     def _soft_label_columns(self) -> tuple[str, ...]:
         facts = self.facts

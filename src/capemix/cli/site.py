@@ -99,10 +99,10 @@ def check(
     if used.unfit:
         print(
             f"{used.unfit} rows count for nothing: their label is not on the plan's list, or a cell"
-            " that must be a number is none"
+            " that must have a value has none"
         )
     for name, count in lost.items():
-        print(f"  {printable(name)}: {count} cells are no number")
+        print(f"  {printable(name)}: {count} cells have no value")
     if table is not None and table.drafted:
         said = "confirmed by its owner" if table.is_confirmed else "NOT confirmed: decline it"
         print(f"The plan's schema was drafted from rows, and {said}.")

@@ -19,7 +19,7 @@ from capemix.data.cells import LARGEST_WHOLE, MISSING_WORDS, Cells, Real, Words
 from capemix.data.column import Value
 from capemix.data.moments import DAY, seconds_of, seconds_of_day
 from capemix.data.readers import open_cells
-from capemix.data.rows import MAX_CLASSES, named
+from capemix.data.rows import MAX_CLASSES, label_place, named
 from capemix.data.schema import Category, Column, Identifier, Moment, Number, Table
 from capemix.errors import InputError
 
@@ -86,10 +86,8 @@ def _drafted(cells: Cells, label: str, *, outwards: bool) -> Draft:
             value=label,
             fix="choose another column",
         )
-    place = sum(cells.names.index(each.name) < cells.names.index(label) for each in columns)
-    last = place == len(columns)
-    listed, where = Category(label, classes), None if last else place
-    table = Table(tuple(columns), listed, drafted=True, label_place=where)
+    place = label_place(cells, label, [each.name for each in columns])
+    table = Table(tuple(columns), Category(label, classes), drafted=True, label_place=place)
     return Draft(table, left_out)
 
 

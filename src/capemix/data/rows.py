@@ -31,7 +31,8 @@ class LabeledRows:
     """Feature rows with a class code each.
 
     ``classes``, ``feature_names`` and ``image_shape`` are public: they name what is in the table,
-    never a row of it. ``features`` and ``labels`` are private and read-only. ``table``, where rows
+    never a row of it; and so is ``label_place``, how many features come before the label (None:
+    all). ``features`` and ``labels`` are private and read-only. ``table``, where rows
     are coded by a declared schema, says what the coded columns stand for.
 
     ``unfit`` counts the records (private) that are not among the rows: a cell that must be a number
@@ -51,6 +52,7 @@ class LabeledRows:
     unfit: int = 0
     read_from_rows: tuple[str, ...] = ()
     dealt: bool = False
+    label_place: int | None = None
 
     def __post_init__(self) -> None:
         features, labels = np.asarray(self.features), np.asarray(self.labels)
@@ -137,6 +139,7 @@ class LabeledRows:
             self,
             features=cast(Any, self.features[:, chosen]),
             feature_names=names,
+            label_place=None,
             image_shape=None,
             table=None,
         )
@@ -147,7 +150,7 @@ class UnlistedRows:
     """Rows of numbers with their labels' words, for classes that are declared, or found, later.
 
     ``features`` may hold NaN where a cell is no number: a row counts if all of the columns that are
-    used have one. ``feature_names``, ``label_name`` and ``image_shape`` are public.
+    used have one. ``feature_names``, ``label_name`` and its place, and ``image_shape`` are public.
     ``without_value`` counts further records, which fit no list.
     """
 
@@ -157,6 +160,7 @@ class UnlistedRows:
     label_name: str = "label"
     image_shape: tuple[int, int] | None = None
     without_value: int = 0
+    label_place: int | None = None
 
     @classmethod
     def of(cls, cells: Cells, label: str, but: Sequence[str] = ()) -> UnlistedRows:
@@ -172,6 +176,7 @@ class UnlistedRows:
             words=cells.words(label),
             feature_names=names,
             label_name=label,
+            label_place=label_place(cells, label, names),
             image_shape=cells.image_shape if whole else None,
             without_value=cells.without_value,
         )
@@ -195,6 +200,7 @@ class UnlistedRows:
             self,
             features=cast(Any, self.features[:, chosen]),
             feature_names=names,
+            label_place=None,
             image_shape=None,
         )
 
@@ -224,6 +230,7 @@ class UnlistedRows:
             classes=classes,
             feature_names=self.feature_names,
             label_name=self.label_name,
+            label_place=self.label_place,
             image_shape=self.image_shape,
             unfit=int(len(self) - kept.sum()) + self.without_value,
             read_from_rows=read_from_rows,
@@ -238,6 +245,13 @@ class UnlistedRows:
             if count and word not in MISSING_WORDS
         ]
         return self.listed(named(present), (CLASS_LIST,))
+
+
+def label_place(cells: Cells, label: str, names: Sequence[str]) -> int | None:
+    """How many of these columns come before the label; None: all."""
+    before = cells.names[: cells.names.index(label)]
+    place = sum(name in before for name in names)
+    return None if place == len(names) else place
 
 
 def read_from_rows_of(sites: Sequence[LabeledRows]) -> tuple[str, ...]:
