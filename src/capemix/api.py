@@ -223,6 +223,6 @@ class Synthesizer:
         cells, name = self.schema.cells(features.astype(np.float64), labels), self.schema.label.name
         if self._kind is None:
             return cells, np.array(cells.pop(name))
-        frame = frame_of(self.schema.arrow(cells), self.schema, self._kind)
+        frame = frame_of(self.schema.arrow(cells), self.schema.missing, self._kind)
         label = frame[name]
         return frame[[each for each in cells if each != name]], label

@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from capemix import documents
+from capemix.data.frames import pandas_of
 from capemix.data.rows import LabeledRows
 from capemix.data.soft_labels import (
     SoftLabels,
@@ -119,8 +120,9 @@ class Release:
             sha256=digests,
         )
 
-    def save(self, folder: str | os.PathLike[str]) -> Path:
-        """Write the folder: everything first under a name of its own, then one rename."""
+    def save(self, folder: str | os.PathLike[str], *, csv: bool = False) -> Path:
+        """Write the folder: everything first under a name of its own, then one rename. With ``csv``
+        the rows are there as text, too."""
         target = check_output(folder)
         try:
             target.parent.mkdir(parents=True, exist_ok=True)
@@ -128,7 +130,7 @@ class Release:
         except OSError as error:
             raise _unwritable(target, error) from error
         try:
-            self._write(partial)
+            self._write(partial, csv)
             partial.chmod(0o755)
             if target.exists():
                 target.rmdir()  # an empty folder, as check_output saw; anything else fails here
@@ -141,7 +143,7 @@ class Release:
             raise
         return target
 
-    def _write(self, folder: Path) -> None:
+    def _write(self, folder: Path, csv: bool) -> None:
         import pyarrow as pa
         import pyarrow.parquet as pq
 
@@ -152,6 +154,9 @@ class Release:
             table = with_soft_labels(table, self._soft_label_columns(), self.soft_labels)
             arrays["soft_labels"] = self.soft_labels
         pq.write_table(table, folder / "synthetic.parquet")
+        if csv:
+            missing = () if facts.table is None else facts.table.missing
+            pandas_of(table, missing).to_csv(folder / "synthetic.csv", index=False)
         if facts.image_shape is not None:
             images = self.features.reshape(-1, *facts.image_shape)
             np.savez(folder / "synthetic.npz", features=images, **arrays)

@@ -52,6 +52,7 @@ def synth(
     scheme: opt.Scheme = None,
     sites: opt.Sites = None,
     normalise: Normalise = None,
+    csv: Annotated[bool, typer.Option("--csv", help="Write synthetic.csv, too.")] = False,
     json: opt.Json = False,
 ) -> None:
     """Make synthetic rows of a file, and say what is promised of them.
@@ -102,7 +103,7 @@ def synth(
         engine = LocalEngine(rows, source, progress=by_rows)
         release = run(plan, engine, lineage, progress=by_sums)
     with spinner("writing the release", quiet=json):
-        folder = release.save(out)
+        folder = release.save(out, csv=csv)
     made = cast("Plan", release.plan)
     if json:
         said = {"warnings": list(release.warnings), "out": str(folder)}

@@ -6,12 +6,12 @@ alone: what pandas made of one record's missing cell is not looked at.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
+    import pandas
     import pyarrow as pa
-
-    from capemix.data.schema import Table
 
 KINDS: Final = ("pandas", "polars")
 
@@ -22,19 +22,24 @@ def kind_of(columns: Any) -> str | None:
     return library if library in KINDS else None
 
 
-def frame_of(found: pa.Table, table: Table, kind: str) -> Any:
-    """An Arrow table of these columns as a frame."""
-    if kind == "polars":
-        import polars
+def frame_of(found: pa.Table, missing: Sequence[str], kind: str) -> Any:
+    """An Arrow table as a frame; ``missing`` names the columns that may have missing cells."""
+    if kind == "pandas":
+        return pandas_of(found, missing)
+    import polars
 
-        return polars.from_arrow(found)
+    return polars.from_arrow(found)
+
+
+def pandas_of(found: pa.Table, missing: Sequence[str]) -> pandas.DataFrame:
+    """The same for pandas, which has missing whole numbers and truth values in types of their
+    own."""
     import pandas
     import pyarrow as pa
 
-    # Whole numbers and truth values have no missing ones but in these types.
     dtypes = {pa.int64(): pandas.Int64Dtype(), pa.bool_(): pandas.BooleanDtype()}
-    frame = found.to_pandas()
-    for column in table.columns:
-        if column.missing and found.schema.field(column.name).type in dtypes:
-            frame[column.name] = found.column(column.name).to_pandas(types_mapper=dtypes.get)
+    frame: pandas.DataFrame = found.to_pandas()
+    for name in missing:
+        if found.schema.field(name).type in dtypes:
+            frame[name] = found.column(name).to_pandas(types_mapper=dtypes.get)
     return frame

@@ -114,6 +114,11 @@ class Table:
         return tuple(column.name for column in self.columns)
 
     @property
+    def missing(self) -> tuple[str, ...]:
+        """The columns that may have missing cells."""
+        return tuple(column.name for column in self.columns if column.missing)
+
+    @property
     def width(self) -> int:
         """How many numbers a coded row has."""
         return sum(column.width for column in self.columns)
