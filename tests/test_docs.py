@@ -17,7 +17,7 @@ import typer
 import capemix.methods
 from capemix import Synthesizer
 from capemix.cli.commands import app
-from capemix.data import columns
+from capemix.data import column
 from capemix.sums import statistic
 from capemix_research.cli.commands import app as research_app
 from conftest import Capemix
@@ -371,7 +371,7 @@ def test_every_python_example_runs(
     # What an example adds goes with it.
     monkeypatch.setattr(capemix.methods, "_KNOWN", capemix.methods.methods())
     monkeypatch.setattr(statistic, "_KINDS", dict(statistic._KINDS))
-    monkeypatch.setattr(columns, "_TYPES", dict(columns._TYPES))
+    monkeypatch.setattr(column, "_TYPES", dict(column._TYPES))
     generator = np.random.default_rng(0)
     y = np.array(["no", "yes"])[generator.integers(2, size=400)]
     X = generator.normal(size=(400, 3)) + (y == "yes")[:, None]

@@ -11,11 +11,13 @@ import pytest
 import torch
 
 from capemix.accounting.gaussian import kept_probability
-from capemix.api import synthesize
+from capemix.collector import Collector
 from capemix.data import LabeledRows
+from capemix.engines.local import LocalEngine
 from capemix.evaluate.cnn import Training
 from capemix.methods.mixing.planning import plan_mixtures
 from capemix.randomness.source import SeededSource
+from capemix.run import rows_from
 from capemix.sums.steps import SiteZScore
 from capemix_research.experiments import preparation
 from capemix_research.experiments import rows as made
@@ -38,7 +40,7 @@ def records() -> Records:
 
 
 def product_rows(setting: Setting, noise: float, **asked: Any) -> tuple[np.ndarray, np.ndarray]:
-    """The same through `synthesize`, sites split as the experiment splits them."""
+    """The same by the product's own path, sites split as the experiment splits them."""
     data = records()
     site = made._stratified(data.labels, setting.sites, seed=0).numpy()
     parts = [
@@ -62,7 +64,7 @@ def product_rows(setting: Setting, noise: float, **asked: Any) -> tuple[np.ndarr
         noise=noise,
         **asked,
     )
-    release = synthesize(plan, parts, source=SeededSource(3))
+    release = rows_from(Collector(plan, LocalEngine(parts, SeededSource(3))))  # class by class
     return np.asarray(release.features), np.asarray(release.labels)
 
 
