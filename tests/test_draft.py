@@ -31,7 +31,7 @@ from capemix.randomness.source import SystemSource
 from capemix.release import read_release
 from conftest import Capemix, Ran
 from releasing import plan_of, release_of
-from test_tables import people
+from test_tables import PEOPLE, people
 
 
 def drafted(tmp_path: Path, outcome: list[Any] | None = None, **columns: Any) -> dict[str, Any]:
@@ -477,6 +477,13 @@ def test_a_changed_file_is_a_draft_again(schema: Path, confirm: Any, change: str
     assert not table.is_confirmed
     assert table.read_from_rows
     assert confirm(schema, "n\n").code == 1
+
+
+def test_a_confirmation_holds_whatever_else_a_schema_has_learnt_to_say() -> None:
+    """The digest of what `people` declare, as it was when columns had nothing but ranges and
+    lists."""
+    assert PEOPLE.digest() == "8f6d22048a09e2ee113f5aaa642bf77c3c4c15af2363dd1ea2677ce794ed6901"
+    assert replace(PEOPLE, label_place=0).digest() != PEOPLE.digest()
 
 
 def test_spaces_in_a_file_are_no_change(schema: Path, confirm: Any) -> None:

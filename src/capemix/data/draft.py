@@ -173,7 +173,10 @@ def _moment(
     if outwards and low < high:
         first, last = _outward_dates(first, last)
     ends = [str(end.date() if dates else end.replace(tzinfo=None)) for end in (first, last)]
-    return Moment(name, *ends, type="date" if dates else "datetime", missing=missing)
+    if dates:
+        return Moment(name, *ends, type="date", missing=missing)
+    zoned = any(word.endswith("+00:00") for word in words)
+    return Moment(name, *ends, type="datetime", missing=missing, zone="UTC" if zoned else None)
 
 
 def _outward_dates(low: dt.datetime, high: dt.datetime) -> tuple[dt.datetime, dt.datetime]:

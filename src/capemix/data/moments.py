@@ -70,15 +70,24 @@ READ: Final[dict[str, Callable[[str], float]]] = {
 @dataclass(frozen=True)
 class Moment(Ranged):
     """Dates, moments or times of day between ``low`` and ``high``, which are such words. With
-    ``missing``, what is none counts as missing."""
+    ``missing``, what is none counts as missing. With a ``zone`` a release's moments say that they
+    are in UTC; without, they are all the same, and do not."""
 
     name: str
     type: Literal["date", "datetime", "time"] = field(kw_only=True)
     low: str
     high: str
     missing: bool = field(default=False, kw_only=True)
+    zone: Literal["UTC"] | None = field(default=None, kw_only=True)
 
     def __post_init__(self) -> None:
+        if self.zone is not None and self.type != "datetime":
+            raise InputError(
+                f"column '{self.name}'",
+                "may have a zone if it is of type datetime",
+                value=self.zone,
+                fix="leave the zone out",
+            )
         low, high = self.span
         if not low <= high:  # NaN, too
             usual = {"date": "2020-01-31", "datetime": "2020-01-31 18:30:00", "time": "18:30:00"}
@@ -112,6 +121,8 @@ class Moment(Ranged):
         whole = np.where(absent, 0, np.rint(values)).astype(np.int64)
         unit = "D" if self.type == "date" else "s"
         found: Any = whole.astype(f"M8[{unit}]").astype(object)
+        if self.zone is not None:
+            found = np.array([each.replace(tzinfo=dt.UTC) for each in found], dtype=object)
         if self.type == "time":
             found = np.array([each.time() for each in found] + [None], dtype=object)[:-1]
         return or_none(found, absent)
@@ -119,10 +130,11 @@ class Moment(Ranged):
     def arrow(self, cells: Values) -> pa.Array:
         import pyarrow as pa
 
-        kinds = {"date": pa.date32(), "datetime": pa.timestamp("us"), "time": pa.time64("us")}
+        moment = pa.timestamp("us", self.zone)
+        kinds = {"date": pa.date32(), "datetime": moment, "time": pa.time64("us")}
         return pa.array(cells, kinds[self.type])
 
     def __str__(self) -> str:
         always = f"always {self.low}"
         said = f"{self.type} from {self.low} to {self.high}" if self.numbers else always
-        return self._or_missing(said)
+        return self._or_missing(said + (", in UTC" if self.zone else ""))
