@@ -8,12 +8,17 @@ from dataclasses import fields
 from typing import Any
 
 from capemix.api import as_they_stand, config_of, synthesize
+from capemix.collector import Collector
 from capemix.data import LabeledRows, UnlistedRows
+from capemix.engines.local import LocalEngine
 from capemix.facts import Facts
 from capemix.methods import method_named
+from capemix.methods.base import SyntheticRows
 from capemix.methods.mixing.planning import usual_mixing
 from capemix.plan import Plan, make_plan
+from capemix.randomness.source import Source
 from capemix.release import Release
+from capemix.run import rows_from
 from capemix.sums.steps import Normalise
 
 Rows = LabeledRows | UnlistedRows | Sequence[LabeledRows]
@@ -46,6 +51,11 @@ def plan_of(
         made = config_of(method, **config)
     plan = make_plan(facts, made, **asked)
     return plan if epsilon is None else plan.calibrate(epsilon)
+
+
+def by_class(plan: Plan, rows: Rows, source: Source) -> SyntheticRows:
+    """A plan's rows in the order in which its method makes them: a release has another."""
+    return rows_from(Collector(plan, LocalEngine(rows, source)))
 
 
 def release_of(rows: Rows, method: str = "mixing", *, epsilon: float, **asked: Any) -> Release:

@@ -32,7 +32,6 @@ from capemix.agent import (
 from capemix.data import LabeledRows, UnlistedRows, partition
 from capemix.data.arrays import cells_of_columns
 from capemix.engines.flower.files import plan_text
-from capemix.engines.local import LocalEngine
 from capemix.errors import InputError
 from capemix.journal import plan_digest
 from capemix.ledger import Account, Ledger, Lineage
@@ -48,8 +47,8 @@ from capemix.protocol.policy import Policy
 from capemix.protocol.roster import Member, Roster
 from capemix.protocol.wire import COORDINATOR, Context, Message, ProtocolError, digest, parse, seal
 from capemix.randomness.source import SeededSource
-from capemix.run import run as carry_out
 from conftest import Capemix
+from releasing import by_class
 from world import a_document, mixtures_of, step_of
 
 SITES = 4
@@ -157,8 +156,8 @@ def test_agents_over_sockets_give_the_local_release(
     assert run.included == (0, 1, 2, 3)
     assert run.seeded
     parts = partition(some_rows(), SITES, "stratified", seed=0)
-    local = carry_out(plan, LocalEngine(parts, SeededSource(7)))
-    assert found.astype(np.float64).tobytes() == local.features.tobytes()
+    local = by_class(plan, parts, SeededSource(7))
+    assert found.astype(np.float64).tobytes() == local.features.astype(np.float64).tobytes()
     for number in range(SITES):
         assert spent(tmp_path, number) == pytest.approx(0.9, rel=1e-3)
 

@@ -42,6 +42,7 @@ from capemix.zerosum.masks import (
     remove_own_mask,
     remove_pair_noise,
 )
+from releasing import by_class
 
 DELTA = 1e-5
 WIDTH = 8
@@ -193,7 +194,7 @@ def site_tau(plan: Plan) -> float:
 
 def released(plan: Plan, rows: LabeledRows, seed: int = 1) -> np.ndarray:
     sites = partition(rows, plan.federation.sites, "stratified", seed=0)
-    return np.asarray(synthesize(plan, sites, source=SeededSource(seed)).features)
+    return np.asarray(by_class(plan, sites, SeededSource(seed)).features)
 
 
 # -- 1. the noise split ----------------------------------------------------------------------------
@@ -392,7 +393,7 @@ def test_labels_are_known_before_any_row_is_read() -> None:
     plan = small_plan(samples=60, noise=0.3)
     expected = np.repeat([0, 1], 30)
     for rows in (centred_rows(), zero_rows(7), zero_rows(400)):
-        assert (synthesize(plan, rows, source=SeededSource(1)).labels == expected).all()
+        assert (by_class(plan, rows, SeededSource(1)).labels == expected).all()
 
 
 def test_no_record_changes_the_label_of_a_mixture() -> None:
@@ -423,7 +424,7 @@ def test_noised_labels_flip_at_the_papers_settings(mixture: int, least: float) -
         accountant="paper",
         noise=noise,
     )
-    labels = synthesize(plan, zero_rows(100, 10), source=SeededSource(1)).labels
+    labels = by_class(plan, zero_rows(100, 10), SeededSource(1)).labels
     wrong = (labels != np.repeat(np.arange(10), 2000)).mean()
     assert least < wrong < least + 0.1
 

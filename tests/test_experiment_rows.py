@@ -11,18 +11,16 @@ import pytest
 import torch
 
 from capemix.accounting.gaussian import kept_probability
-from capemix.collector import Collector
 from capemix.data import LabeledRows
-from capemix.engines.local import LocalEngine
 from capemix.evaluate.cnn import Training
 from capemix.methods.mixing.planning import plan_mixtures
 from capemix.randomness.source import SeededSource
-from capemix.run import rows_from
 from capemix.sums.steps import SiteZScore
 from capemix_research.experiments import preparation
 from capemix_research.experiments import rows as made
 from capemix_research.experiments.rows import Records, training_rows
 from capemix_research.experiments.settings import TABLES, Setting
+from releasing import by_class
 
 CLASSES, OWN, WIDTH, SAMPLES = 10, 40, 3, 20_000
 TRUE = np.repeat(np.arange(CLASSES), SAMPLES // CLASSES)
@@ -64,8 +62,8 @@ def product_rows(setting: Setting, noise: float, **asked: Any) -> tuple[np.ndarr
         noise=noise,
         **asked,
     )
-    release = rows_from(Collector(plan, LocalEngine(parts, SeededSource(3))))  # class by class
-    return np.asarray(release.features), np.asarray(release.labels)
+    made_rows = by_class(plan, parts, SeededSource(3))
+    return np.asarray(made_rows.features), np.asarray(made_rows.labels)
 
 
 def distance(a: np.ndarray, b: np.ndarray, groups: np.ndarray) -> tuple[float, float]:

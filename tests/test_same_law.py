@@ -21,6 +21,7 @@ from capemix.sums.select import Selected, select
 from capemix.sums.share import SourceDraws, masks_of, prepare_site, site_share
 from capemix.zerosum.graph import PeerGraph
 from capemix.zerosum.masks import deal_keys, remove_own_mask
+from releasing import by_class
 
 ACCEPT = 1e-6
 REJECT = 1e-12
@@ -122,9 +123,7 @@ def test_with_shared_selection_and_noise_the_joint_form_is_central_bit_for_bit(
 
 
 def released(plan: Plan, parts: tuple[LabeledRows, ...], seed: int) -> np.ndarray:
-    """Rows class by class."""
-    release = synthesize(plan, parts, source=SeededSource(seed))
-    return np.asarray(release.features[np.argsort(release.labels, kind="stable")])
+    return np.asarray(by_class(plan, parts, SeededSource(seed)).features)
 
 
 @pytest.mark.parametrize("how", ["iid", "dirichlet"])

@@ -92,9 +92,9 @@ class Collector:
         row, or one for each draw."""
         query = self._next(name).of(statistic)
         sums = self._drawn(query, lambda: self._engine.sum(self.plan, query))
+        self._seen.update(np.ascontiguousarray(sums).data)
         if query.drawn:  # large, and released as they are
             return sums
-        self._seen.update(np.ascontiguousarray(sums).tobytes())
         return np.asarray(sums, dtype=np.float64)
 
     def list_classes(self, name: str) -> dict[str, float]:
