@@ -59,7 +59,7 @@ class Coder:
             return cells.map({word: at for at, word in enumerate(self.words)}).astype(int)
         values = cells.astype(float)
         values = values.map(math.log) if self.log else values
-        share = (values - self.low) / (self.high - self.low)
+        share = (values - self.low) / ((self.high - self.low) or 1.0)  # or a constant
         return (share * BINS).astype(int).clip(0, BINS - 1)
 
     def cells(self, codes: Any, generator: Any) -> Any:
@@ -68,6 +68,10 @@ class Coder:
         share = (codes + generator.random(len(codes))) / BINS
         values = self.low + share * (self.high - self.low)
         return values.map(math.exp) if self.log else values
+
+
+def whole(column: dict[str, Any]) -> bool:
+    return column["type"] == "integer" or column.get("decimals") == 0
 
 
 def coders(schema: str) -> dict[str, Coder]:
@@ -82,7 +86,7 @@ def coders(schema: str) -> dict[str, Coder]:
                 for value in column["categories"]
             ]
             out[name] = Coder((*words, *[""] * column["missing"]))
-        elif kind == "integer" and column["high"] - column["low"] < BINS:
+        elif whole(column) and column["high"] - column["low"] < BINS:
             values = range(round(column["low"]), round(column["high"]) + 1)
             out[name] = Coder(tuple(str(value) for value in values))
         else:
