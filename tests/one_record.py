@@ -291,7 +291,8 @@ LISTED = ("--classes", "0,1")
 
 @dataclass(frozen=True)
 class Setting:
-    """A method with what is declared for it. ``rows``: numbers, table (with a schema) or images."""
+    """A method with what is declared for it. ``rows``: numbers, table (with a schema), unlabelled
+    (with one that names no label) or images."""
 
     method: str | RecordMethod
     options: tuple[str, ...]
@@ -305,7 +306,7 @@ class Setting:
     @property
     def columns(self) -> tuple[str, ...]:
         """Of a file for it; without a schema every column is a feature."""
-        if self.rows == "table":
+        if self.rows in ("table", "unlabelled"):
             return COLUMNS
         return ("a", "b", "place", "y") if "place" in self.options else ("a", "b", "y")
 
@@ -337,6 +338,7 @@ SETTINGS: dict[str | RecordMethod, tuple[Setting, ...]] = {
         Setting("tables", (*LISTED, *RANGE)),
         Setting("tables", (), "table"),
         Setting("tables", SITES, "table"),
+        Setting("tables", (), "unlabelled"),
     ),
     "image-clusters": (
         Setting("image-clusters", (*LISTED, *BITS, "--deskew"), "images"),

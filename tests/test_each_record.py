@@ -130,6 +130,7 @@ METHODS: dict[str, Callable[[], SumQuery]] = {
     "cells by class": lambda: summing(CellCounts(WIDTH, 2, CELLS, apart=True)),
     "cells of all": lambda: summing(CellCounts(WIDTH, 2, CELLS, apart=False)),
     "pairs": lambda: summing(PairCounts(WIDTH, 2, CELLS, (3, 1, 2, 3))),
+    "pairs, with a target": lambda: summing(PairCounts(WIDTH, 1, CELLS, (3, 1, 2, 3), 0)),
     "means and squares": lambda: summing(MeansAndSquares(WIDTH, RANGE)),
     "means and squares, overflowing": lambda: summing(MeansAndSquares(WIDTH, UNBOUNDED)),
     "means and squares, columns": lambda: summing(MeansAndSquares(WIDTH, NARROW)),

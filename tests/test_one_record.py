@@ -142,8 +142,11 @@ def synth(programs: Programs, folder: Path, suffix: str, setting: Setting, odd: 
     else:
         WRITERS[suffix](rows, setting.columns, data)
     options = [*setting.options, "--no-ledger", "--json", "--test-seed", SEED, "--epsilon", "32"]
-    if setting.rows == "table":
-        options += ["--schema", str(write_schema(folder))]
+    if setting.rows in ("table", "unlabelled"):
+        labelled = {} if setting.rows == "table" else {"label": None}
+        options += ["--schema", str(write_schema(folder, **labelled))]
+    if setting.rows != "unlabelled":
+        options += ["--label", "y"]
     out = folder / "out"
 
     def run() -> list[Any]:
@@ -153,7 +156,7 @@ def synth(programs: Programs, folder: Path, suffix: str, setting: Setting, odd: 
             else (programs.capemix, "synth", "--method")
         )
         place = ("--data", data) if setting.recordwise else (data,)
-        ran = program(*method, str(setting.method), *place, "--label", "y", "--out", out, *options)
+        ran = program(*method, str(setting.method), *place, "--out", out, *options)
         return [ran.code, ran.out, ran.err, folder_bytes(out) if out.exists() else None]
 
     return run
@@ -257,7 +260,7 @@ def as_frame(rows: list[Any]) -> pd.DataFrame:
     return pd.DataFrame({name: column(rows, name) for name in COLUMNS})
 
 
-SHAPES: dict[str, Callable[[list[Any]], tuple[Any, Any]]] = {
+SHAPES: dict[str, Callable[[list[Any]], tuple[Any, ...]]] = {
     "lists": lambda rows: (
         [[cells_of(row, name) for name in FEATURES] for row in rows],
         column(rows, "y"),
@@ -314,6 +317,10 @@ FITTED: dict[str, tuple[dict[str, Callable[[list[Any]], Any]], dict[str, Any]]] 
     "class-gaussian, by a schema": (TABLES, {"method": "class-gaussian", "schema": CODED}),
     "tables, not listed": (SHAPES, {"method": "tables"}),
     "tables, by a schema": (TABLES, {"method": "tables", "schema": CODED}),
+    "tables, no label": (
+        {"a data frame": lambda rows: (as_frame(rows),)},
+        {"method": "tables", "schema": replace(CODED, label=None)},
+    ),
     "one by one": (SHAPES, {"method": "local-perturbation", "classes": [0, 1]}),
     "one by one, projected": (
         SHAPES,
@@ -345,9 +352,10 @@ def test_any_record_in_memory_changes_only_its_own_part(tmp_path: Path, way: str
 def rows_with(odd: Odd | None, kind: str, count: int = 40) -> UnlistedRows | LabeledRows:
     """Records in memory with the odd one: their labels as they come, or coded by a schema."""
     rows: list[Any] = records(count) if odd is None else odd.among(records(count))
-    if kind == "table":
+    if kind in ("table", "unlabelled"):
         frame = as_frame(rows)
-        return CODED.rows(cells_of_columns(frame, CODED.names, "y", frame["y"]))
+        schema = CODED if kind == "table" else replace(CODED, label=None, target="b")
+        return schema.rows(cells_of_columns(frame, schema.names, schema.label_name))
     names: tuple[str, ...] = ("a", "b")
     cells = [[cells_of(row, name) for name in names] for row in rows]
     if kind == "images":
@@ -392,6 +400,9 @@ PROGRAMS: dict[str, Program] = {
     "tables, not listed": Program(Tables(), listed=False),
     "tables, by a schema": Program(Tables(), rows="table"),
     "tables, pairs by a schema": Program(Tables(samples=30), sizes=(9000, 9000), rows="table"),
+    "tables, pairs without a label": Program(
+        Tables(samples=30), sizes=(18_000,), rows="unlabelled"
+    ),
     "image-clusters": Program(ImageClusters(samples=30, deskew=True), OF_PIXELS, rows="images"),
     "image-clusters, soft labels": Program(
         ImageClusters(samples=30, soft_labels=True), OF_PIXELS, rows="images"

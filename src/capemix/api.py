@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from capemix.data.arrays import cells_of_arrays, cells_of_columns
 from capemix.data.frames import frame_of, kind_of
-from capemix.data.rows import LabeledRows, UnlistedRows, check_classes
+from capemix.data.rows import UNLABELLED, LabeledRows, UnlistedRows, check_classes
 from capemix.data.schema import Table
 from capemix.engines.local import LocalEngine
 from capemix.errors import InputError
@@ -156,8 +156,9 @@ class Synthesizer:
                 raise InputError("parameter", "is unknown", value=name, fix="see get_params()")
         return self
 
-    def fit(self, X: Any, y: npt.ArrayLike) -> Self:
-        """``X`` is an array, or with a ``schema`` a table: a DataFrame, or columns by name."""
+    def fit(self, X: Any, y: npt.ArrayLike | None = None) -> Self:
+        """``X`` is an array, or with a ``schema`` a table: a DataFrame, or columns by name. Labels,
+        if there are any, are ``y``, or the column that the schema names."""
         rows = self._rows(X, y)
         method = self._method(Facts.of(rows))
         free = math.isinf(self.epsilon) or method.claimed  # nothing is promised of any row
@@ -191,21 +192,27 @@ class Synthesizer:
             return self.method
         return config_of(self.method or usual_method(facts), **self._config)
 
-    def _rows(self, X: Any, y: npt.ArrayLike) -> LabeledRows | UnlistedRows:
+    def _rows(self, X: Any, y: npt.ArrayLike | None) -> LabeledRows | UnlistedRows:
         if self.schema is not None:
             if self.classes is not None:
                 raise InputError("classes", "are the schema's to say", fix="leave them out")
-            names, label = self.schema.names, self.schema.label.name
+            names, label = self.schema.names, self.schema.label_name
+            if label is None and y is not None:
+                raise InputError("y", "is the label, and the schema names none", fix="leave it out")
             self._kind = kind_of(X)
             return self.schema.rows(cells_of_columns(X, names, label, y))
         cells = cells_of_arrays(X, y)
         rows = UnlistedRows.of(cells, cells.label)
+        if y is None:
+            if self.classes is not None:
+                raise InputError("y", "is not given, but classes are", fix="give the labels")
+            return rows.listed(UNLABELLED)
         return rows if self.classes is None else rows.listed(check_classes(self.classes))
 
-    def sample(self, n: int | None = None) -> tuple[Any, npt.NDArray[Any]]:
+    def sample(self, n: int | None = None) -> Any:
         """``n`` of the released rows and labels, evenly over the classes; all of them by default.
         Rows of a ``schema`` come as the kind of table that was fitted: a DataFrame of pandas or of
-        polars with a Series of labels, or columns by name.
+        polars with a Series of labels, or columns by name. Without a label they come alone.
 
         Asking for more than were released repeats rows: it costs nothing and tells nothing new.
         """
@@ -218,11 +225,11 @@ class Synthesizer:
         by_class = np.argsort(self.release_.labels, kind="stable")
         picks = np.arange(n) % total if n > total else np.sort(by_class[np.arange(n) * total // n])
         features, labels = self.release_.features[picks], self.release_.labels[picks]
+        name = self.release_.facts.label
         if self.schema is None:
-            return features, self.classes_[labels]
-        cells, name = self.schema.cells(features.astype(np.float64), labels), self.schema.label.name
-        if self._kind is None:
-            return cells, np.array(cells.pop(name))
-        frame = frame_of(self.schema.arrow(cells), self.schema.missing, self._kind)
-        label = frame[name]
-        return frame[[each for each in cells if each != name]], label
+            return features if name is None else (features, self.classes_[labels])
+        cells = self.schema.cells(features.astype(np.float64), labels)
+        if self._kind is not None:
+            frame = frame_of(self.schema.arrow(cells), self.schema.missing, self._kind)
+            return frame if name is None else (frame[[x for x in cells if x != name]], frame[name])
+        return cells if name is None else (cells, np.array(cells.pop(name)))

@@ -7,7 +7,7 @@ from functools import cached_property
 from typing import Final
 
 from capemix.data.cells import are_distinct
-from capemix.data.rows import MAX_CLASSES, LabeledRows, UnlistedRows
+from capemix.data.rows import MAX_CLASSES, UNLABELLED, LabeledRows, UnlistedRows
 from capemix.data.schema import Table
 from capemix.errors import InputError
 from capemix.sums.steps import ColumnMap, Normalise
@@ -34,14 +34,14 @@ class Facts:
     """What is public of the rows. None: it is not known, and is measured if a method needs it.
 
     ``features`` and ``label`` name the columns that are read, ``label_place`` says how many come
-    before the label (None: all), and ``table``, where there is one, how they are coded.
-    ``class_sizes`` are over all sites. ``normalise`` maps each value before anything is made of it.
-    ``clip_norm`` is a norm that most normalised rows do not exceed. ``unpaid`` names facts that
-    were read from the rows and that no budget paid for.
+    before the label (None: all), and ``table``, where there is one, how they are coded. Without a
+    label all records are of one class. ``class_sizes`` are over all sites. ``normalise`` maps each
+    value before anything is made of it. ``clip_norm`` is a norm that most normalised rows do not
+    exceed. ``unpaid`` names facts that were read from the rows and that no budget paid for.
     """
 
     features: tuple[str, ...]
-    label: str
+    label: str | None
     classes: tuple[str | int, ...] | None
     class_sizes: tuple[int, ...] | None = None
     normalise: Normalise | None = None
@@ -60,13 +60,20 @@ class Facts:
                 "must be at least one, and distinct: 1 and '1' are the same",
                 fix="give each class once",
             )
+        if self.label is None and self.classes != UNLABELLED:
+            raise InputError(
+                "classes",
+                "must be one, of all records, where there is no label",
+                value=len(self.classes or ()),
+                fix="name the label",
+            )
         self._check_sizes()
         if self.clip_norm is not None and not 1e-100 < self.clip_norm < 1e100:
             raise InputError(
                 "clip_norm", "must be a positive number", value=self.clip_norm, fix="leave it out"
             )
         table = self.table
-        if table is not None and (table.names, table.label.name, table.classes) != (
+        if table is not None and (table.names, table.label_name, table.classes) != (
             self.features,
             self.label,
             self.classes,
@@ -171,6 +178,17 @@ class Facts:
         if self.table is None:
             return self.features
         return tuple(name for column in self.table.columns for name in column.coded_names)
+
+    @property
+    def columns_read(self) -> tuple[str, ...]:
+        """The names of all columns that a schema asks for, or of all features."""
+        label = None if self.table is None else self.label
+        return (*self.features, *(() if label is None else (label,)))
+
+    @property
+    def tells_class(self) -> str:
+        """What of a record tells to which class it adds."""
+        return "each record" if self.label is None else "each record's label"
 
     @property
     def width(self) -> int:

@@ -89,19 +89,20 @@ class Release:
         return len(self.labels)
 
     def columns(self) -> dict[str, Any]:
-        """The rows as columns by name, with the label in its place; by a schema, in their own
-        types."""
+        """The rows as columns by name, with the label in its place, if there is one; by a schema, in
+        their own types."""
         facts, table = self.facts, self.facts.table
         if table is not None:
             return table.cells(self.features.astype(np.float64, copy=False), self.labels)
         found: list[tuple[str, Any]] = list(zip(facts.features, self.features.T, strict=True))
-        place = len(found) if facts.label_place is None else facts.label_place
-        found.insert(place, (facts.label, np.array(facts.listed)[self.labels]))
+        if facts.label is not None:
+            place = len(found) if facts.label_place is None else facts.label_place
+            found.insert(place, (facts.label, np.array(facts.listed)[self.labels]))
         return dict(found)
 
     def _soft_label_columns(self) -> tuple[str, ...]:
         facts = self.facts
-        return soft_label_columns(facts.label, facts.listed, taken=facts.features)
+        return soft_label_columns(facts.label or "", facts.listed, taken=facts.features)
 
     def manifest(self, digests: dict[str, str]) -> Manifest:
         """What anyone may know of this release."""
@@ -149,7 +150,7 @@ class Release:
 
         columns, facts = self.columns(), self.facts
         table = pa.table(columns) if facts.table is None else facts.table.arrow(columns)
-        arrays = {"labels": columns[facts.label]}
+        arrays = {} if facts.label is None else {"labels": columns[facts.label]}
         if self.soft_labels is not None:
             table = with_soft_labels(table, self._soft_label_columns(), self.soft_labels)
             arrays["soft_labels"] = self.soft_labels
@@ -255,7 +256,7 @@ def read_release(folder: str | os.PathLike[str]) -> SavedRelease:
     rows = _rows(table, facts)
     if manifest.soft_labels is None:
         return SavedRelease(rows, manifest)
-    columns = soft_label_columns(rows.label_name, rows.classes)
+    columns = soft_label_columns(rows.label_name or "", rows.classes)
     if manifest.soft_labels != columns:
         raise InputError(
             str(path / "manifest.json"),

@@ -211,7 +211,7 @@ def _attack_rows(attacks: list[Attack]) -> list[dict[str, Any]]:
     ]
 
 
-def _rows(name: str, label: str, released: LabeledRows, *, test: bool) -> LabeledRows:
+def _rows(name: str, label: str | None, released: LabeledRows, *, test: bool) -> LabeledRows:
     """Rows of the release's classes, coded by its schema where it has one."""
     from capemix.data import DATASETS, open_data
 

@@ -50,11 +50,11 @@ def describe(
     facts: dict[str, Any] = {
         "name": name,
         "features": rows.width,
-        "classes": list(rows.classes),
         "records": len(rows),
-        "class_sizes": rows.class_counts().tolist(),
         "count_for_nothing": rows.unfit,
     }
+    if rows.label_name is not None:
+        facts |= {"classes": list(rows.classes), "class_sizes": rows.class_counts().tolist()}
     if name not in DATASETS:
         cells = open_cells(name, rows.label_name) if table is None else open_table(name, table)
         facts["cells_that_are_no_number"] = unread(cells, table)

@@ -109,7 +109,8 @@ def _described(plan: Plan) -> str:
     return printable(
         f"{plan.method.kind}, epsilon {plan.epsilon:g}, delta {plan.delta:g}, {plan.relation};"
         f" {federation.sites} sites, {federation.colluding} colluding, {federation.dropouts}"
-        f" dropouts; columns {columns}; label {facts.label}"
+        f" dropouts; columns {columns};"
+        f" {'no label' if facts.label is None else f'label {facts.label}'}"
     )
 
 

@@ -65,8 +65,10 @@ DRAFT: str = (
 @schema.command()
 def draft(
     table: Annotated[str, typer.Argument(help="A .csv, .csv.gz or .parquet file.")],
-    label: Annotated[str, typer.Option(help="Its label column.")],
     out: Annotated[Path, typer.Option(help="JSON file to write; must not exist.")],
+    label: Annotated[
+        str | None, typer.Option(help="Its label column, if it has one.", show_default=False)
+    ] = None,
     logs: Annotated[
         bool,
         typer.Option(
@@ -150,8 +152,11 @@ def confirm(
 
 def _lines(table: Table) -> Iterator[str]:
     """Each thing that a schema makes public."""
-    yield f"The label is the column '{printable(table.label.name)}'."
-    yield f"Its classes are {printable(str(table.label))}."
+    if table.label is not None:
+        yield f"The label is the column '{printable(table.label.name)}'."
+        yield f"Its classes are {printable(str(table.label))}."
+    if table.target is not None:
+        yield f"Models will predict the column '{printable(table.target)}'."
     for column in table.columns:
         yield f"There is a column '{printable(column.name)}': {printable(str(column))}."
 

@@ -199,7 +199,8 @@ def _lines(release: Release, folder: Path, plan: Plan | None) -> Iterator[tuple[
         yield "noise", f"{_noise_line(plan, guarantee)} ({guarantee.arithmetic})"
     for step in release.plan.steps:
         yield step.name, f"{step.says}: {_COVERED[step.coverage]}"
-    yield "rows", f"{len(release)} synthetic rows of {len(known.listed)} classes"
+    classes = "" if known.label is None else f" of {len(known.listed)} classes"
+    yield "rows", f"{len(release)} synthetic rows{classes}"
     if release.soft_labels is not None:
         yield "", "with a probability for each class beside the label"
     yield "files", str(folder)

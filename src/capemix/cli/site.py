@@ -82,24 +82,29 @@ def check(
     lost = {name: count for name, count in lost.items() if name in facts.features}
     counts = dict(zip(map(str, facts.listed), used.class_counts().tolist(), strict=True))
     rows = len(used) + used.unfit
-    report = {"rows": rows, "used": len(used), "classes": counts, "private": PRIVATE}
+    report = {"rows": rows, "used": len(used), "private": PRIVATE}
+    if facts.label is not None:
+        report |= {"classes": counts}
     report |= {"cells_that_are_no_number": lost, "digest": digest}
     if declined is not None:
         report["declined"] = declined
     if table is not None:
-        report |= {"label": table.label.name, "outside_schema": table.strays(used)}
+        report |= {"label": table.label_name, "outside_schema": table.strays(used)}
     if json:
         print(json_.dumps(report))
         return
-    where = "" if table is None else f", in '{printable(table.label.name)}'"
-    print(f"{rows} rows, of which {len(used)} have a class of the plan{where}:")
-    for name, count in counts.items():
-        print(f"  {printable(name)}: {count}")
+    if facts.label is None:
+        print(f"{rows} rows, of which {len(used)} count")
+    else:
+        where = "" if table is None else f", in '{printable(facts.label)}'"
+        print(f"{rows} rows, of which {len(used)} have a class of the plan{where}:")
+        for name, count in counts.items():
+            print(f"  {printable(name)}: {count}")
     _show_columns(used)
     if used.unfit:
+        off_list = "" if facts.label is None else "their label is not on the plan's list, or "
         print(
-            f"{used.unfit} rows count for nothing: their label is not on the plan's list, or a cell"
-            " that must have a value has none"
+            f"{used.unfit} rows count for nothing: {off_list}a cell that must have a value has none"
         )
     for name, count in lost.items():
         print(f"  {printable(name)}: {count} cells have no value")

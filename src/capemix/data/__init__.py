@@ -70,7 +70,8 @@ def open_data(
     declared ``table``. Where neither is given, a file's labels are taken as they come: for rows
     that are public, or for their owner's eyes."""
     if isinstance(name_or_path, str) and name_or_path in DATASETS:
-        said = {"label": label, "classes": classes, "schema": table and table.label.name}
+        coded = None if table is None else table.label_name or table.names[0]
+        said = {"label": label, "classes": classes, "schema": coded}
         for option, given in said.items():
             if given is not None:
                 raise InputError(
@@ -92,11 +93,10 @@ def open_data(
 
 def open_table(path: str | Path, table: Table, label: str | None = None) -> Cells:
     """The cells of a file that has a declared table's columns; what else it has is not read."""
-    if label not in (None, table.label.name):
-        raise InputError(
-            "label", "is not the schema's", value=label, fix=f"leave it out: {table.label.name}"
-        )
-    cells = open_cells(existing_file(path), table.label.name)
+    if label not in (None, table.label_name):
+        named = table.label_name or "the schema has none"
+        raise InputError("label", "is not the schema's", value=label, fix=f"leave it out: {named}")
+    cells = open_cells(existing_file(path), table.label_name, labelled=table.label is not None)
     for name in table.names:
         check_column("schema", name, cells.names)
     return cells

@@ -27,39 +27,45 @@ _PAIRS: Final = (
 """Features and labels, as npz files usually call them."""
 
 
-def cells_of_arrays(X: npt.ArrayLike, y: npt.ArrayLike) -> Cells:
-    """Rows by columns beside one label a row."""
-    features, labels = _array(X), _array(y)
+def cells_of_arrays(X: npt.ArrayLike, y: npt.ArrayLike | None = None) -> Cells:
+    """Rows by columns beside one label a row, if they have labels."""
+    features, labels = _array(X), None if y is None else _array(y)
     if features.ndim == 1 and any(isinstance(row, (list, tuple, np.ndarray)) for row in features):
         raise InputError("X", "must have rows of one length", fix="give a 2-d array")
     if features.ndim != 2:
         raise InputError("X", "must be rows by columns", value=features.shape, fix="reshape it")
+    if labels is None:
+        return array_cells(features, {}, label=None, field="X")
     if labels.shape != (len(features),):
         raise InputError("y", "must be one label per row", value=labels.shape, fix="reshape it")
     return array_cells(features, {LABEL: labels}, label=LABEL, field="X")
 
 
-def cells_of_columns(columns: Any, names: Sequence[str], label: str, y: npt.ArrayLike) -> Cells:
-    """The named columns of anything that gives a column by its name, a DataFrame or a dict, beside
-    one label a row."""
-    labels = _array(y)
+def cells_of_columns(
+    columns: Any, names: Sequence[str], label: str | None, y: npt.ArrayLike | None = None
+) -> Cells:
+    """The named columns of anything that gives a column by its name, a DataFrame or a dict. The
+    labels are ``y``, or where that is not given the column ``label``."""
     found: dict[str, Any] = {}
-    for name in names:
+    if y is not None and label is not None:
+        found[label] = _array(y)
+    for name in (*names, *(() if label is None or found else (label,))):
         try:
             cells = _array(columns[name])
         except (KeyError, IndexError, TypeError):
             raise InputError(
                 "X", "lacks a column of the schema", value=name, fix="give it, or undeclare it"
             ) from None
-        if cells.shape != labels.shape:
+        first = next(iter(found.values()), cells)
+        if cells.ndim != 1 or cells.shape != first.shape:
             raise InputError(
                 "X",
-                f"must have a value for each of the {len(labels)} labels",
+                f"must have a value for each of the {len(first)} records",
                 value=f"{name}: {cells.shape}",
-                fix="give columns as long as y",
+                fix="give columns, and y, of one length",
             )
         found[name] = cells
-    return Cells(len(labels), found | {label: labels}, label)
+    return Cells(len(first), found, label)
 
 
 def _array(cells: Any) -> npt.NDArray[Any]:
@@ -93,7 +99,11 @@ def read_npz(path: Path, field: str, label: str | None, also: Sequence[str]) -> 
 
 
 def array_cells(
-    features: npt.NDArray[Any], columns: dict[str, npt.NDArray[Any]], *, label: str, field: str
+    features: npt.NDArray[Any],
+    columns: dict[str, npt.NDArray[Any]],
+    *,
+    label: str | None,
+    field: str,
 ) -> Cells:
     """Features as one array, rows by columns or grey images, beside flat arrays by name."""
     array = features

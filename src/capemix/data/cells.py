@@ -382,8 +382,8 @@ def _text_numbers(column: Any) -> Real:
 @dataclass(frozen=True, eq=False, repr=False)
 class Cells:
     """A table as a reader found it, not yet interpreted. ``columns`` are Arrow or numpy arrays by
-    name, a cell for each record; ``label`` names the one with the labels. Names and ``image_shape``
-    are public, the cells are private.
+    name, a cell for each record; ``label`` names the one with the labels, None if there are none.
+    Names and ``image_shape`` are public, the cells are private.
 
     ``matrix``, where features come as one array, is that array, and ``matrix_names`` its columns'
     names; they are not in ``columns``. ``without_value`` counts further records (private), of which
@@ -392,7 +392,7 @@ class Cells:
 
     records: int
     columns: Mapping[str, Any]
-    label: str
+    label: str | None
     matrix: npt.NDArray[Any] | None = None
     matrix_names: tuple[str, ...] = ()
     image_shape: tuple[int, int] | None = None

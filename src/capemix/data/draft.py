@@ -50,11 +50,11 @@ class Draft:
     left_out: dict[str, str]
 
 
-def draft_table(path: str | Path, label: str) -> Draft:
+def draft_table(path: str | Path, label: str | None = None) -> Draft:
     """A schema that covers a file's rows. Numbers, dates and times get a range that is rounded
     outwards, and text a list of its values. Text of which nearly every cell is different is taken
     for identifiers, to be made anew; text that hardly repeats is left out."""
-    cells = open_cells(path, label)
+    cells = open_cells(path, label, labelled=label is not None)
     return _drafted(cells, label, outwards=True)
 
 
@@ -63,7 +63,7 @@ def fitted_table(path: str | Path, label: str) -> Table:
     return _drafted(open_cells(path, label), label, outwards=False).table
 
 
-def _drafted(cells: Cells, label: str, *, outwards: bool) -> Draft:
+def _drafted(cells: Cells, label: str | None, *, outwards: bool) -> Draft:
     columns: list[Column] = []
     left_out: dict[str, str] = {}
     for name in cells.names:
@@ -73,6 +73,14 @@ def _drafted(cells: Cells, label: str, *, outwards: bool) -> Draft:
                 left_out[name] = found
             else:
                 columns.append(found)
+    if label is None:
+        return Draft(Table(tuple(columns), drafted=True), left_out)
+    place = label_place(cells, label, [each.name for each in columns])
+    listed = Category(label, _classes(cells, label))
+    return Draft(Table(tuple(columns), listed, drafted=True, label_place=place), left_out)
+
+
+def _classes(cells: Cells, label: str) -> tuple[Value, ...]:
     words = _present(cells.words(label))
     classes: tuple[Value, ...] = named(words)
     if _are_truths(words, cells.written(label)):
@@ -86,9 +94,7 @@ def _drafted(cells: Cells, label: str, *, outwards: bool) -> Draft:
             value=label,
             fix="choose another column",
         )
-    place = label_place(cells, label, [each.name for each in columns])
-    table = Table(tuple(columns), Category(label, classes), drafted=True, label_place=place)
-    return Draft(table, left_out)
+    return classes
 
 
 def _present(words: Words) -> list[str]:

@@ -46,10 +46,16 @@ _RECORD: Final = re.compile(_CELL + rb"(?:," + _CELL + rb")*+(?=\n)")
 _CELLS: Final = re.compile(rb'(?:\A|,)(?:"([^"]*+(?:""[^"]*+)*+)"|([^,]*+))')
 
 
-def open_cells(path: str | Path, label: str | None = None, also: Sequence[str] = ()) -> Cells:
+def open_cells(
+    path: str | Path,
+    label: str | None = None,
+    also: Sequence[str] = (),
+    *,
+    labelled: bool = True,
+) -> Cells:
     """The cells of a file; its suffix says how it is read. ``label`` names the label's column or
-    array: a table must have it, and arrays that are named as usual need not be told. ``also`` names
-    other arrays that are wanted; a table's columns are all read."""
+    array: a table must have it, if it is ``labelled``, and arrays that are named as usual need not
+    be told. ``also`` names other arrays that are wanted; a table's columns are all read."""
     path = Path(path)
     suffix = suffix_of(path)
     field = f"data file {path.name}"
@@ -60,7 +66,14 @@ def open_cells(path: str | Path, label: str | None = None, also: Sequence[str] =
     if path.stat().st_size == 0:
         raise InputError(field, "is empty", fix="give a file with a header")
     cells = READERS[suffix](path, field, label, also)
-    check_column("label", cells.label, cells.names)
+    if cells.label is not None:
+        check_column("label", cells.label, cells.names)
+    elif labelled:
+        raise InputError(
+            "label",
+            "is not given",
+            fix=f"name the label column of {path.name}; a table without one needs a schema",
+        )
     return cells
 
 
@@ -105,8 +118,6 @@ def _check_names(field: str, names: list[str]) -> None:
 
 def _read_csv(path: Path, field: str, label: str | None, _also: Sequence[str] = ()) -> Cells:
     """Every cell as text. Bytes that are no UTF-8 spoil their own cell."""
-    if label is None:
-        raise InputError("label", "is not given", fix=f"name the label column of {path.name}")
     try:
         packed = path.name.lower().endswith(".gz")
         data = _unpacked(field, path) if packed else path.read_bytes()
@@ -136,7 +147,7 @@ def _unpacked(field: str, path: Path) -> bytes:
     return b"".join(parts)
 
 
-def _text_cells(field: str, names: Sequence[str], body: bytes, label: str) -> Cells:
+def _text_cells(field: str, names: Sequence[str], body: bytes, label: str | None) -> Cells:
     import pyarrow as pa
 
     if body and not body.endswith(b"\n"):
@@ -248,8 +259,6 @@ def _read_parquet(path: Path, field: str, label: str | None, _also: Sequence[str
     import pyarrow as pa
     from pyarrow import parquet
 
-    if label is None:
-        raise InputError("label", "is not given", fix=f"name the label column of {path.name}")
     try:
         with parquet.ParquetFile(path) as opened:
             require_unpacked(field, _declared(opened.metadata))

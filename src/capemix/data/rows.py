@@ -19,6 +19,9 @@ if TYPE_CHECKING:
 MAX_CLASSES: Final = 1000
 """A list with more values than this is of identifiers, not of classes."""
 
+UNLABELLED: Final = ("all",)
+"""The classes of records that have no label: all of them are of one."""
+
 DEALING: Final = "which site has which record"
 """What is read from rows where this program deals them out to sites."""
 
@@ -32,8 +35,9 @@ class LabeledRows:
 
     ``classes``, ``feature_names`` and ``image_shape`` are public: they name what is in the table,
     never a row of it; and so is ``label_place``, how many features come before the label (None:
-    all). ``features`` and ``labels`` are private and read-only. ``table``, where rows
-    are coded by a declared schema, says what the coded columns stand for.
+    all). ``features`` and ``labels`` are private and read-only. ``table``, where rows are coded by
+    a declared schema, says what the coded columns stand for. ``label_name`` is None where records
+    have no label.
 
     ``unfit`` counts the records (private) that are not among the rows: a cell that must be a number
     is none, or the label is not on the list. They add nothing to any sum. ``read_from_rows`` names
@@ -46,7 +50,7 @@ class LabeledRows:
     labels: npt.NDArray[np.int64]
     classes: tuple[str | int, ...]
     feature_names: tuple[str, ...]
-    label_name: str = "label"
+    label_name: str | None = "label"
     image_shape: tuple[int, int] | None = None
     table: Table | None = None
     unfit: int = 0
@@ -150,20 +154,21 @@ class UnlistedRows:
     """Rows of numbers with their labels' words, for classes that are declared, or found, later.
 
     ``features`` may hold NaN where a cell is no number: a row counts if all of the columns that are
-    used have one. ``feature_names``, ``label_name`` and its place, and ``image_shape`` are public.
+    used have one. ``feature_names``, ``label_name`` and its place, and ``image_shape`` are public;
+    records without a label have one word, that of `UNLABELLED`.
     ``without_value`` counts further records, which fit no list.
     """
 
     features: Features
     words: Words
     feature_names: tuple[str, ...]
-    label_name: str = "label"
+    label_name: str | None = "label"
     image_shape: tuple[int, int] | None = None
     without_value: int = 0
     label_place: int | None = None
 
     @classmethod
-    def of(cls, cells: Cells, label: str, but: Sequence[str] = ()) -> UnlistedRows:
+    def of(cls, cells: Cells, label: str | None, but: Sequence[str] = ()) -> UnlistedRows:
         """Every column is a feature, other than the label and those of ``but``."""
         names = tuple(name for name in cells.names if name != label and name not in but)
         if not names:
@@ -173,7 +178,9 @@ class UnlistedRows:
         whole = names == cells.matrix_names
         return cls(
             features=cells.numbers(names),
-            words=cells.words(label),
+            words=Words(UNLABELLED, np.zeros(cells.records, dtype=np.int64))
+            if label is None
+            else cells.words(label),
             feature_names=names,
             label_name=label,
             label_place=label_place(cells, label, names),
@@ -247,8 +254,10 @@ class UnlistedRows:
         return self.listed(named(present), (CLASS_LIST,))
 
 
-def label_place(cells: Cells, label: str, names: Sequence[str]) -> int | None:
-    """How many of these columns come before the label; None: all."""
+def label_place(cells: Cells, label: str | None, names: Sequence[str]) -> int | None:
+    """How many of these columns come before the label; None: all, or there is none."""
+    if label is None:
+        return None
     before = cells.names[: cells.names.index(label)]
     place = sum(name in before for name in names)
     return None if place == len(names) else place

@@ -5,7 +5,7 @@ made anew. Coded, a number stands as it is or as its logarithm, and a category i
 with a 1 at its value, so that a block's norm is at most 1. Every rule looks at one cell and at what
 is declared: missing is a value of its own where the owner says so. Else a value off the list is a
 block of zeros; and a record without a number where one is declared counts for nothing, as one
-without a listed label does.
+without a listed label does. Of a table without a label all records are of one class.
 
 A schema may be drafted from rows (`capemix.data.draft`). Then it says so, and a release by it has
 no guarantee until its owner has confirmed that everything in it is public knowledge.
@@ -28,9 +28,9 @@ from capemix.data.column import Values
 from capemix.data.columns import Category, Column, Number
 from capemix.data.identifiers import Identifier
 from capemix.data.moments import Moment
-from capemix.data.rows import LabeledRows
+from capemix.data.rows import UNLABELLED, LabeledRows
 from capemix.documents import as_json, read
-from capemix.errors import InputError
+from capemix.errors import InputError, quoted
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -46,25 +46,27 @@ _GRANTED: Final[dict[str, Any]] = {"scale": "linear", "decimals": None}
 
 @dataclass(frozen=True)
 class Table:
-    """A table's columns, and the label with its classes: all declared public. ``label_place``: how
-    many columns come before the label; None: all. ``drafted``: its ranges and lists were read from
-    rows. ``confirmed``: the digest of what their owner said to be
-    public knowledge; it holds for that alone, see `is_confirmed`."""
+    """A table's columns, and the label with its classes, if it has one: all declared public.
+    ``label_place``: how many columns come before the label; None: all. ``target``: of a table
+    without a label, the column that models will predict. ``drafted``: its ranges and lists were
+    read from rows. ``confirmed``: the digest of what their owner said to be public knowledge; it
+    holds for that alone, see `is_confirmed`."""
 
     format: Literal["capemix-schema/1"] = field(
         default="capemix-schema/1", kw_only=True, repr=False
     )
     columns: tuple[Column, ...]
-    label: Category
+    label: Category | None = None
     label_place: int | None = field(default=None, kw_only=True)
     drafted: bool = False
     confirmed: str | None = None
+    target: str | None = field(default=None, kw_only=True)
 
     def __post_init__(self) -> None:
-        names = [column.name for column in (*self.columns, self.label)]
+        names = [column.name for column in self._named]
         if not self.columns or not all(type(name) is str and name for name in names):
             raise InputError(
-                "schema", "must name the label and at least one column", fix="name every column"
+                "schema", "must name at least one column beside the label", fix="name every column"
             )
         if not self.width:
             raise InputError(
@@ -75,19 +77,30 @@ class Table:
         twice = sorted(name for name, count in Counter(names).items() if count > 1)
         if twice:
             raise InputError("schema", "has a column twice", value=twice[0], fix="leave one out")
-        if self.label.missing:
+        label = self.label
+        if label is not None and label.missing:
             raise InputError(
                 "schema",
                 "must list the label's classes without a missing one",
-                value=self.label.name,
+                value=label.name,
                 fix="rows of other classes count for nothing",
             )
-        if not 0 <= self._label_at <= len(self.columns):
+        most = -1 if label is None else len(self.columns)
+        if self.label_place is not None and not 0 <= self.label_place <= most:
             raise InputError(
                 "schema",
-                f"must have the label among its {len(self.columns)} columns",
+                "places a label that it does not name"
+                if label is None
+                else f"must have the label among its {len(self.columns)} columns",
                 value=self.label_place,
                 fix="count the columns before it, or leave its place out",
+            )
+        if self.target is not None and (label is not None or self.target not in self.names):
+            raise InputError(
+                "target",
+                "must be one of the columns of a schema without a label",
+                value=self.target,
+                fix="leave it out" if label is not None else f"choose one of {quoted(self.names)}",
             )
         if self.confirmed is not None and not self.drafted:
             raise InputError(
@@ -98,15 +111,21 @@ class Table:
             )
 
     @property
+    def _named(self) -> tuple[Column, ...]:
+        return self.columns if self.label is None else (*self.columns, self.label)
+
+    @property
     def classes(self) -> tuple[str | int, ...]:
         """As the rest has them: truth values as 0 and 1, which are the same words."""
+        if self.label is None:
+            return UNLABELLED
         return tuple(
             int(each) if isinstance(each, bool) else each for each in self.label.categories
         )
 
     @property
-    def _label_at(self) -> int:
-        return len(self.columns) if self.label_place is None else self.label_place
+    def label_name(self) -> str | None:
+        return None if self.label is None else self.label.name
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -117,6 +136,11 @@ class Table:
     def missing(self) -> tuple[str, ...]:
         """The columns that may have missing cells."""
         return tuple(column.name for column in self.columns if column.missing)
+
+    @property
+    def target_place(self) -> int | None:
+        """Which of the columns the target is, if there is one."""
+        return None if self.target is None else self.names.index(self.target)
 
     @property
     def width(self) -> int:
@@ -144,13 +168,15 @@ class Table:
         """Of everything that is declared: a confirmation is of this, and of nothing else. What is
         taken for granted (a linear scale, a label's type) is no part of it."""
         found = as_json(self)
-        label = {name: found["label"][name] for name in ("name", "categories")}
+        label = found["label"] and {name: found["label"][name] for name in ("name", "categories")}
         columns = [
             {part: said for part, said in column.items() if not _is_granted(column, part, said)}
             for column in found["columns"]
         ]
-        place = {} if self.label_place is None else {"label_place": self.label_place}
-        text = json.dumps({"label": label, "columns": columns} | place, sort_keys=True)
+        declared = {"label": label, "columns": columns}
+        more = {"label_place": self.label_place, "target": self.target}
+        declared |= {name: said for name, said in more.items() if said is not None}
+        text = json.dumps(declared, sort_keys=True)
         return hashlib.sha256(text.encode()).hexdigest()
 
     @property
@@ -170,7 +196,10 @@ class Table:
     def rows(self, cells: Cells) -> LabeledRows:
         """The records of a table, coded. Whether a record is among the rows, and what stands for
         it, depends on that record and on this schema alone."""
-        rows = self.coded([column.read(cells) for column in self.columns], self.label.read(cells))
+        labels = np.zeros(cells.records, dtype=np.int64)
+        if self.label is not None:
+            labels = self.label.read(cells)
+        rows = self.coded([column.read(cells) for column in self.columns], labels)
         return replace(rows, unfit=rows.unfit + cells.without_value)
 
     def coded(self, cells: Sequence[Real | Codes], labels: Codes) -> LabeledRows:
@@ -187,7 +216,7 @@ class Table:
             labels=labels[known],
             classes=self.classes,
             feature_names=tuple(name for column in self.columns for name in column.coded_names),
-            label_name=self.label.name,
+            label_name=self.label_name,
             table=self,
             unfit=int(len(labels) - known.sum()),
             read_from_rows=self.read_from_rows,
@@ -242,19 +271,18 @@ class Table:
         ]
         return self._with_label(found, labels)
 
-    def _with_label(
-        self, found: list[tuple[str, Values]], labels: Codes | None
-    ) -> dict[str, Values]:
-        if labels is not None:
+    def _with_label(self, found: list[tuple[str, Values]], labels: Codes) -> dict[str, Values]:
+        if self.label is not None:
             said = [self.label.categories[code] for code in labels.tolist()]
-            found.insert(self._label_at, (self.label.name, said))
+            place = len(found) if self.label_place is None else self.label_place
+            found.insert(place, (self.label.name, said))
         return dict(found)
 
     def arrow(self, cells: dict[str, Values]) -> pa.Table:
         """What `cells` or `kept` gave, or some of it, as it is written to a file."""
         import pyarrow as pa
 
-        types = {column.name: column for column in (*self.columns, self.label)}
+        types = {column.name: column for column in self._named}
         return pa.table({name: types[name].arrow(values) for name, values in cells.items()})
 
     @classmethod

@@ -114,7 +114,7 @@ def lines(plan: Plan) -> tuple[QueryShape, ...]:
     root = math.sqrt(width)
     of = {
         CLASS_LIST: ("each record's label", "class list", 1, 1, 1.0),
-        CLASS_SIZES: ("each record's label", "class counts", 1, classes, 1.0),
+        CLASS_SIZES: (facts.tells_class, "class counts", 1, classes, 1.0),
         RANGES: ("the size of each value", "value sizes", width * BINS, 1, root),
         SCALES: (
             "values and their squares",

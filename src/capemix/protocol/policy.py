@@ -132,8 +132,7 @@ class Policy:
             yield f"{plan.federation.sites} sites are fewer than {self.least_sites}"
         if plan.federation.colluding < self.least_colluding:
             yield f"fewer than {self.least_colluding} colluding sites are tolerated"
-        asked = {*facts.features, *(() if facts.table is None else (facts.label,))}
-        if self.columns is not None and not asked <= set(self.columns):
+        if self.columns is not None and not set(facts.columns_read) <= set(self.columns):
             yield "the plan asks for columns that are not allowed"
         listed = places(self.classes or ())
         if self.classes is not None and not set(places(facts.listed)) <= set(listed):

@@ -23,8 +23,8 @@ from capemix.sums.statistic import Codes, statistic
 Real = npt.NDArray[np.float64]
 
 CLASS_WEIGHT: Final = math.sqrt(2.0)
-"""Of a column with the class, where a pair of columns has 1: a model that is trained on the rows
-learns from these pairs most."""
+"""Of a column with the class, or with the target, where another pair of columns has 1: a model that
+is trained on the rows learns from these pairs most."""
 
 _AT_ONCE: Final = 1 << 20
 """Numbers that are gone through at a time."""
@@ -137,14 +137,16 @@ class CellCounts:
 @statistic
 @dataclass(frozen=True)
 class PairCounts:
-    """A 1 at the cells of each pair of a record's values, and `CLASS_WEIGHT` at the cell of each
-    value and the class. A table has room for ``most`` cells of each column, used or not: so many
+    """A 1 at the cells of each pair of a record's values, and where there are several classes at
+    those of each value and the class: there it is `CLASS_WEIGHT`, as it is in the pairs of the
+    column ``target``. A table has room for ``most`` cells of each column, used or not: so many
     numbers are known beforehand."""
 
     columns: int
     classes: int
     at: Columns
     most: tuple[int, ...]
+    target: int | None = None
     kind: Literal["pair counts"] = "pair counts"
 
     groups: ClassVar = 1
@@ -155,6 +157,9 @@ class PairCounts:
         short = any(each.cells > most for each, most in zip(self.at, self.most, strict=True))
         if short:
             raise ValueError("a column has more cells than there is room for")
+        told = self.target is not None
+        if told and (self.classes > 1 or not 0 <= (self.target or 0) < len(self.at)):
+            raise ValueError("the target is no column, or stands beside a class")
 
     @property
     def width(self) -> int:
@@ -162,12 +167,25 @@ class PairCounts:
 
     @property
     def l2_norm_bound(self) -> float:
-        return pairs_norm(len(self.at))
+        return pairs_norm(len(self._room), weighted=self._heavy is not None)
+
+    @property
+    def _room(self) -> tuple[int, ...]:
+        """For how many cells of each column, and of the class where there are several."""
+        return room_of(self.most, self.classes)
+
+    @property
+    def _heavy(self) -> int | None:
+        return len(self.at) if self.classes > 1 else self.target
+
+    def weight(self, left: int, right: int) -> float:
+        """Of a pair."""
+        return CLASS_WEIGHT if self._heavy in (left, right) else 1.0
 
     @cached_property
     def _places(self) -> tuple[tuple[int, int, int], ...]:
         """Of each table: its two columns, the class being the last, and where it starts."""
-        sizes, start, found = (*self.most, self.classes), 0, []
+        sizes, start, found = self._room, 0, []
         for one in range(len(sizes)):
             for other in range(one + 1, len(sizes)):
                 found.append((one, other, start))
@@ -177,26 +195,23 @@ class PairCounts:
     def add_to(
         self, sums: npt.NDArray[Any], features: npt.NDArray[Any], labels: Codes, lattice: int | None
     ) -> None:
-        k = len(self.at)
-        parts = np.full((1, k * (k + 1) // 2), 1.0)
-        parts[0, :k] = CLASS_WEIGHT
-        units = bounded_rows(parts, self.l2_norm_bound, lattice)[0]
-        weights, one = units[0], units[-1]
-        sizes = (*self.most, self.classes)
+        parts = [[self.weight(left, right) for left, right, _ in self._places]]
+        units = bounded_rows(np.array(parts), self.l2_norm_bound, lattice)[0]
+        sizes = self._room
         for rows, codes in _pieces(features, labels, self.classes):
             at = [*cells_of(self.at, rows), codes]
-            for left, right, start in self._places:
+            for (left, right, start), unit in zip(self._places, units, strict=True):
                 table = _tables(at[left], at[right], sizes[left], sizes[right]).ravel()
-                sums[0, start : start + table.size] += table * (weights if right == k else one)
+                sums[0, start : start + table.size] += table * unit
 
     def tables(self, sums: Real) -> dict[tuple[int, int], Real]:
         """The counts of each pair of columns, of which the class is the last, cells by cells."""
-        sizes, cells = (*self.most, self.classes), [*(each.cells for each in self.at), self.classes]
+        sizes, cells = self._room, [*(each.cells for each in self.at), self.classes]
         found = {}
         for left, right, start in self._places:
             whole = sums[start : start + sizes[left] * sizes[right]]
             table = whole.reshape(sizes[left], sizes[right])[: cells[left], : cells[right]]
-            found[left, right] = table / (CLASS_WEIGHT if right == len(self.at) else 1.0)
+            found[left, right] = table / self.weight(left, right)
         return found
 
 
@@ -207,14 +222,21 @@ def _check_places(at: Columns, width: int) -> None:
         )
 
 
-def pairs_norm(columns: int) -> float:
-    """Of what a record adds to the tables of so many columns and the class."""
-    return math.sqrt(columns * (columns - 1) / 2 + columns * CLASS_WEIGHT**2)
+def room_of(most: tuple[int, ...], classes: int) -> tuple[int, ...]:
+    """Cells of each column that goes into pairs: a class that all have tells nothing."""
+    return (*most, classes) if classes > 1 else most
+
+
+def pairs_norm(columns: int, *, weighted: bool) -> float:
+    """Of what a record adds to the tables of so many columns, the class being one. ``weighted``:
+    the pairs of one of them have `CLASS_WEIGHT`."""
+    heavy = columns - 1 if weighted else 0
+    return math.sqrt(columns * (columns - 1) / 2 - heavy + heavy * CLASS_WEIGHT**2)
 
 
 def pairs_width(most: tuple[int, ...], classes: int) -> int:
     """How many cells the tables have of columns of so many cells, and of the class."""
-    sizes = np.array((*most, classes), dtype=np.int64)
+    sizes = np.array(room_of(most, classes), dtype=np.int64)
     return int((sizes.sum() ** 2 - (sizes**2).sum()) // 2)
 
 

@@ -217,8 +217,6 @@ class DataOptions:
 
         if self.schema != DRAFT:
             return Table.read(Path(str(self.schema)))
-        if self.label is None:
-            raise InputError("label", "is needed to draft a schema", fix="name the label column")
         return draft_table(source, self.label).table
 
 

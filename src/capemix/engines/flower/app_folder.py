@@ -119,7 +119,6 @@ def fitting_policy(plan: Plan) -> Policy:
     if guarantee.epsilon is None or plan.epsilon is None:
         raise InputError("epsilon", "must be finite", fix="a site agrees to no less")
     facts, usual = plan.facts, Policy()
-    label = () if facts.table is None else (facts.label,)
     sizes: dict[str, Any] = {
         f"largest_{each.name}": max(
             getattr(demands, each.name), getattr(usual, f"largest_{each.name}")
@@ -132,7 +131,7 @@ def fitting_policy(plan: Plan) -> Policy:
         total_epsilon=plan.epsilon,
         least_sites=plan.federation.sites,
         least_colluding=plan.federation.colluding,
-        columns=(*facts.features, *label),
+        columns=facts.columns_read,
         classes=facts.listed,
         real_arithmetic=guarantee.status is Status.REAL_ARITHMETIC,
         methods=(plan.method.kind,),

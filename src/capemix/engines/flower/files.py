@@ -55,6 +55,10 @@ def check_fits(plan: Plan) -> None:
             value=plan.facts.width,
             fix="make them smaller: 36 by 36 pixels fit",
         )
+    if plan.facts.label is None and plan.facts.table is None:
+        raise InputError(
+            "schema", "must say that rows have no label", fix="draft one without --label"
+        )
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -136,7 +136,7 @@ class ClassGaussian(Method):
         share = gaussian_shares(facts.width, facts.groups, chosen["octave"], chosen["rank"])
         sizes = QueryShape(
             CLASS_SIZES,
-            "each record's label",
+            facts.tells_class,
             "class counts",
             1,
             facts.groups,
@@ -168,8 +168,8 @@ class ClassGaussian(Method):
 
 def rank_and_octave(records: float, classes: int, most_rank: int, noise: float) -> Choice:
     """For so many records, as declared or counted with noise, under sums with noise of multiplier
-    ``noise`` as one."""
-    rank = tuned_rank(records, classes, most_rank, noise / math.sqrt(_OWN))
+    ``noise`` as one. A single class has no spread of its own beside that of all."""
+    rank = tuned_rank(records, classes, most_rank, noise / math.sqrt(_OWN)) if classes > 1 else 0
     return {"rank": rank, "octave": octave_of(records, noise)}
 
 

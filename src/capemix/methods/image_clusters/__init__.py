@@ -226,7 +226,7 @@ class ImageClusters(Method):
         d, r, clusters = facts.width + deskewed, chosen["rank"] + deskewed, chosen["clusters"]
         groups, texture = classes * clusters, self.textured(plan) or d
         of = {
-            CLASS_SIZES: ("each record's label", "class counts", 1, classes),
+            CLASS_SIZES: (facts.tells_class, "class counts", 1, classes),
             CENTRE: ("images", "moments", d, 1),
             CENTRES: ("images by class, about the centre", "moments", d, classes),
             SPREAD: (

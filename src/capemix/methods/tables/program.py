@@ -55,10 +55,10 @@ def choice_for(facts: Facts, noise: float, records: float, most_rank: int) -> Ch
     k, classes = columns_of(facts), facts.groups
     rest = 1.0 - sizes_share(facts.width)
     on_cell = noise * math.sqrt(k / (CELLS_PART * rest))
-    on_pair = noise * pairs_norm(k) / math.sqrt((1.0 - CELLS_PART) * rest)
+    on_pair = noise * norm_of(facts) / math.sqrt((1.0 - CELLS_PART) * rest)
     least, each = LEAST_SIGNAL
     signal = records / on_pair if on_pair > 0 else math.inf
-    pairs = signal >= max(least, each * classes)
+    pairs = has_pairs(facts) and signal >= max(least, each * classes)
     fineness = fineness_of(records, on_cell) if pairs or records >= LEAST_BINS * on_cell else 0
     gaussian = {"rank": 0, "octave": 0}
     if not pairs:
@@ -83,7 +83,7 @@ def choices_of(facts: Facts, most_rank: int) -> tuple[Choice, ...]:
         for cells in (fine, {"fineness": 0, "apart": 0})
         for rank in (0, most_rank)
     )
-    return (pairs, *gaussian)
+    return (*((pairs,) if has_pairs(facts) else ()), *gaussian)
 
 
 def is_possible(chosen: Choice, facts: Facts, most_rank: int) -> bool:
@@ -92,7 +92,7 @@ def is_possible(chosen: Choice, facts: Facts, most_rank: int) -> bool:
     fineness, bins = chosen["fineness"], chosen["bins"]
     cells = FINENESS[0] <= fineness <= FINENESS[1] and fineness & (fineness - 1) == 0
     return (
-        chosen["pairs"] in (0, 1)
+        chosen["pairs"] in (0, int(has_pairs(facts)))
         and chosen["apart"] in (0, 1)
         and (cells or (fineness == 0 and not chosen["pairs"]))
         and 2 <= bins <= _fitting(facts, BINS[1])
@@ -110,7 +110,7 @@ def lines_of(plan: Plan, chosen: Choice) -> tuple[QueryShape, ...]:
     rest = 1.0 - first if counted else 1.0
     sizes = QueryShape(
         CLASS_SIZES,
-        "each record's label",
+        facts.tells_class,
         "class counts",
         1,
         classes,
@@ -135,7 +135,7 @@ def lines_of(plan: Plan, chosen: Choice) -> tuple[QueryShape, ...]:
             "the cells of each pair of values",
             "pair counts",
             pairs_width(most_cells(facts, chosen["fineness"], chosen["bins"]), classes),
-            l2_norm_bound=pairs_norm(k),
+            l2_norm_bound=norm_of(facts),
             share=part,
             replacement_factor=COUNTED,
         )
@@ -153,6 +153,23 @@ def columns_of(facts: Facts) -> int:
     if facts.table is None:
         return facts.width
     return sum(column.width > 0 for column in facts.table.columns)
+
+
+def has_pairs(facts: Facts) -> bool:
+    """Whether there are two columns, the class being one where there are several."""
+    return columns_of(facts) + (facts.groups > 1) > 1
+
+
+def target_of(facts: Facts) -> int | None:
+    """The place of the column that models will predict, if one is declared."""
+    return None if facts.table is None else facts.table.target_place
+
+
+def norm_of(facts: Facts) -> float:
+    """Of what a record adds to the tables of all pairs."""
+    several = facts.groups > 1
+    weighted = several or target_of(facts) is not None
+    return pairs_norm(columns_of(facts) + several, weighted=weighted)
 
 
 def most_cells(facts: Facts, fineness: int, bins: int) -> tuple[int, ...]:

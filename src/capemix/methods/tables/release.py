@@ -25,7 +25,7 @@ from capemix.methods.tables.grid import (
 )
 from capemix.methods.tables.labels import classes_of
 from capemix.methods.tables.mixture import PairTables, fitted_mixture, rows_of, uniforms
-from capemix.methods.tables.program import CELLS, PAIRS, most_cells
+from capemix.methods.tables.program import CELLS, PAIRS, most_cells, target_of
 from capemix.methods.told import listed, sure
 from capemix.randomness.source import Source
 from capemix.statistics.cells import CLASS_WEIGHT, CellCounts, Column, PairCounts
@@ -114,10 +114,10 @@ def rows_by_pairs(sums: Collector, sizes: Real, samples: int | None) -> tuple[Re
     most = most_cells(facts, chosen["fineness"], chosen["bins"])
     bins = _bins(fine, records / chosen["bins"], HEAVY * sums.noise_on(PAIRS), most)
     columns = joined(fine.grid, bins)
-    asked = PairCounts(facts.width, facts.groups, columns, most)
+    asked = PairCounts(facts.width, facts.groups, columns, most, target_of(facts))
     tables, deviation = asked.tables(sums.ask(PAIRS, asked)[0]), sums.noise_on(PAIRS)
     source = sums.source()
-    mixture = fitted_mixture(_pair_tables(fine, bins, tables, deviation, sizes), source)
+    mixture = fitted_mixture(_pair_tables(fine, bins, asked, tables, deviation, sizes), source)
     rows = round(records) if samples is None else samples
     cells = rows_of(mixture, rows, source)[:-1]
     k, classes = len(columns), facts.groups
@@ -148,6 +148,7 @@ def _bins(fine: Counted, usual: float, least: float, most: tuple[int, ...]) -> l
 def _pair_tables(
     fine: Counted,
     bins: list[Codes],
+    asked: PairCounts,
     tables: dict[tuple[int, int], Real],
     deviation: float,
     sizes: Real,
@@ -158,11 +159,13 @@ def _pair_tables(
     counts = [*(int(each.max()) + 1 for each in bins), classes]
     starts = np.concatenate([[0], np.cumsum(counts)]).tolist()
     records, width = float(sizes.sum()), int(sum(counts))
+    owner = np.zeros((k + 1, k + 1))
     pairs = np.zeros((width, width))
     sums = [np.zeros(size) for size in counts]
     weight = [np.zeros(size) for size in counts]
     for (left, right), table in tables.items():
-        noise = max(deviation, _LEAST) / (CLASS_WEIGHT if right == k else 1.0)
+        owner[left, right] = owner[right, left] = asked.weight(left, right) ** 2
+        noise = max(deviation, _LEAST) / asked.weight(left, right)
         pairs[starts[left] : starts[left + 1], starts[right] : starts[right + 1]] = table
         pairs[starts[right] : starts[right + 1], starts[left] : starts[left + 1]] = table.T
         for own, axis, other in ((left, 1, right), (right, 0, left)):
@@ -175,9 +178,6 @@ def _pair_tables(
         sums[at] += np.bincount(bins[at], weights=fine.whole(at)) * precision
         margins.append(on_simplex(sums[at] / (weight[at] + precision)))
     margins.append(np.maximum(sizes, 0.0))
-    owner = np.ones((k + 1, k + 1))
-    owner[k, :] = owner[:, k] = CLASS_WEIGHT**2
-    np.fill_diagonal(owner, 0.0)
     parts = np.concatenate([each / max(float(each.sum()), 1e-9) for each in margins])
     return PairTables(tuple(counts), pairs / max(records, 1.0), owner, parts)
 
