@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -30,6 +31,7 @@ from capemix.methods.class_gaussian import ClassGaussian
 from capemix.methods.measured import LIST_FAILURE
 from capemix.methods.mixing import Mixing, Pool
 from capemix.methods.mixing.planning import plan_mixtures
+from capemix.methods.tables import Tables
 from capemix.program_cost import ProgramCost
 from capemix.queries import Relation
 from capemix.randomness.source import SeededSource
@@ -306,12 +308,22 @@ def facts_of(width: int, image_shape: tuple[int, int] | None = None) -> Facts:
 
 
 def test_the_usual_method_is_the_one_for_such_rows() -> None:
-    assert usual_method(facts_of(250)) == "class-gaussian"
+    for how in (None, PublicMap.of_range(0, 1)):
+        assert usual_method(replace(facts_of(250), normalise=how)) == "tables"
+    assert usual_method(replace(facts_of(250), normalise=None), measured=False) == "class-gaussian"
+    assert usual_method(facts_of(250)) == "class-gaussian"  # as they stand, without a range
+    assert usual_method(facts_of(64, (8, 8))) == "class-gaussian"
     assert usual_method(facts_of(251)) == "mixing"
     assert usual_method(facts_of(784, (28, 28))) == "image-clusters"
     X, y = blobs(300)
-    fitted = Synthesizer(5.0, public_range=(0, 1), classes=LEVELS).fit(X, y)
-    assert fitted.release_.plan.method == ClassGaussian()  # type: ignore[attr-defined]
+    for epsilon, asked, method in (
+        (5.0, {"public_range": (0, 1)}, Tables()),
+        (5.0, {}, Tables()),
+        (math.inf, {"public_range": (0, 1)}, Tables()),
+        (math.inf, {}, ClassGaussian()),
+    ):
+        fitted = Synthesizer(epsilon, classes=LEVELS, **asked).fit(X, y)
+        assert fitted.release_.plan.method == method  # type: ignore[attr-defined]
 
 
 def test_a_config_says_what_its_method_knows() -> None:

@@ -599,7 +599,7 @@ def test_a_csv_needs_no_more_than_a_label_and_a_budget(capemix: Capemix, tmp_pat
     )
     assert ran.code == 0, ran.err
     assert ran.err == ""
-    assert (ran.json["method"], ran.json["status"]) == ("class-gaussian", "guarantee")
+    assert (ran.json["method"], ran.json["status"]) == ("tables", "guarantee")
     assert ran.json["epsilon"] == pytest.approx(5, rel=1e-3)
     steps = {
         step["name"]: step["coverage"]

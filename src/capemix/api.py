@@ -25,7 +25,7 @@ from capemix.plan import Plan, make_plan
 from capemix.randomness.source import SeededSource, Source
 from capemix.release import Release
 from capemix.run import run
-from capemix.sums.steps import PublicMap
+from capemix.sums.steps import DeclaredMap, PublicMap
 
 LedgerPlace = Ledger | str | os.PathLike[str] | None
 
@@ -61,12 +61,16 @@ def lineage_of(ledger: LedgerPlace, lineage: str | None) -> Lineage | None:
     return found
 
 
-def usual_method(facts: Facts) -> str:
+def usual_method(facts: Facts, *, measured: bool = True) -> str:
     """The method for rows of which nothing more is said: for images and for wide rows, those that
-    are made for them, and for all other tables class Gaussians."""
-    if facts.width <= MOST_COLUMNS or facts.table is not None:
-        return "class-gaussian"
-    return PAPERS if facts.image_shape is None else "image-clusters"
+    are made for them, and for all other tables `tables`. It needs ranges: for small images, and for
+    rows that are taken as they stand, class Gaussians. ``measured``: whether ranges that are not
+    declared will be."""
+    if facts.width > MOST_COLUMNS and facts.table is None:
+        return PAPERS if facts.image_shape is None else "image-clusters"
+    how = facts.normalise
+    ranged = measured if how is None else isinstance(how, DeclaredMap) and how.low is not None
+    return "tables" if ranged and facts.image_shape is None else "class-gaussian"
 
 
 def config_of(name: str, **config: Any) -> Method:
@@ -160,14 +164,15 @@ class Synthesizer:
         """``X`` is an array, or with a ``schema`` a table: a DataFrame, or columns by name. Labels,
         if there are any, are ``y``, or the column that the schema names."""
         rows = self._rows(X, y)
-        method = self._method(Facts.of(rows))
+        how = None if self.public_range is None else PublicMap.of_range(*self.public_range)
+        method = self._method(Facts.of(rows, normalise=how))
         free = math.isinf(self.epsilon) or method.claimed  # nothing is promised of any row
         if free and isinstance(rows, UnlistedRows):
             rows = rows.as_they_come()
         facts = Facts.of(
             rows,
             class_sizes=None if self.class_sizes is None else tuple(self.class_sizes),
-            normalise=None if self.public_range is None else PublicMap.of_range(*self.public_range),
+            normalise=how,
         )
         if free and isinstance(rows, LabeledRows):
             facts = as_they_stand(facts, [rows])
@@ -190,7 +195,8 @@ class Synthesizer:
                     next(iter(self._config)), "is the method's to say", fix="leave it out"
                 )
             return self.method
-        return config_of(self.method or usual_method(facts), **self._config)
+        usual = usual_method(facts, measured=not math.isinf(self.epsilon))
+        return config_of(self.method or usual, **self._config)
 
     def _rows(self, X: Any, y: npt.ArrayLike | None) -> LabeledRows | UnlistedRows:
         if self.schema is not None:

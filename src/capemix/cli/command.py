@@ -96,13 +96,20 @@ class MethodAsked:
     old: str | None = None
 
     def method(
-        self, facts: Facts, *, scheme: str = "central", form: str = "joint", **known: Any
+        self,
+        facts: Facts,
+        *,
+        scheme: str = "central",
+        form: str = "joint",
+        measured: bool = True,
+        **known: Any,
     ) -> Method:
-        """The config for these rows. ``known`` are fields with what is known of the data, for a
-        method that has them and where nothing was typed."""
+        """The config for these rows, of which ranges that are not declared will be ``measured``.
+        ``known`` are fields with what is known of the data, for a method that has them and where
+        nothing was typed."""
         from capemix.methods import method_named
 
-        name = self._name(facts)
+        name = self._name(facts, measured)
         options = {each.field: each for each in MethodOptions({name: method_named(name)}).each()}
         config = {
             part: options[part].read(value)
@@ -118,12 +125,12 @@ class MethodAsked:
             note(f"--synthesizer {self.old}", f"--method {name}{old_name(self.old).words}")
         return method_named(name).usual(scheme=scheme, form=form, **config)
 
-    def _name(self, facts: Facts) -> str:
+    def _name(self, facts: Facts, measured: bool) -> str:
         from capemix.api import usual_method
 
         if len(self.names) == 1:
             return self.names[0]
-        usual = usual_method(facts)
+        usual = usual_method(facts, measured=measured)
         return usual if not self.names or usual in self.names else self.names[0]
 
 

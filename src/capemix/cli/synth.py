@@ -73,8 +73,11 @@ def synth(
     opened = data.open(declared, dealing)
     facts = facts_of(opened, declared, normalise)
     known: dict[str, Any] = {} if opened.info is None else {"deskew": opened.info.handwriting}
-    method = method_asked(context).method(facts, scheme=scheme, form=paper.form, **known)
-    free = math.isinf(epsilon) or method.claimed
+    nothing = math.isinf(epsilon)
+    method = method_asked(context).method(
+        facts, scheme=scheme, form=paper.form, measured=not nothing, **known
+    )
+    free = nothing or method.claimed
     if free:  # nothing is promised of any row, and so nothing is paid for
         opened = opened.as_they_come()
         facts = facts_of(opened, declared, normalise)

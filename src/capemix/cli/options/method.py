@@ -16,9 +16,9 @@ class MethodName:
         str | None,
         typer.Option(
             metavar="NAME",
-            help="How rows are made; `capemix methods` lists them [default: class-gaussian for"
-            " tables and small images, image-clusters for larger images, mixing for other rows of"
-            " many columns].",
+            help="How rows are made; `capemix methods` lists them [default: tables for tables,"
+            " class-gaussian for small images, image-clusters for larger ones, mixing for other"
+            " rows of many columns].",
             show_default=False,
         ),
     ] = None
