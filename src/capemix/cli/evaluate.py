@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from capemix.cli import options as opt
-from capemix.errors import InputError
+from capemix.errors import InputError, quoted
 
 if TYPE_CHECKING:
     from capemix.data import LabeledRows, Loaded
     from capemix.data.soft_labels import SoftLabels
-    from capemix.evaluate import Classifier
+    from capemix.evaluate import Classifier, Target
     from capemix.release import SavedRelease
 
 
@@ -25,6 +25,14 @@ def evaluate(
         str, typer.Option(help="Real rows to test on: a dataset's test part, or a file.")
     ] = "digits",
     label: Annotated[str | None, typer.Option(help="Label column of a test file.")] = None,
+    target: Annotated[
+        str | None,
+        typer.Option(
+            help="Column to predict [default: the label, or the target that the schema declares]. A"
+            " column of numbers is predicted by ridge regression and by boosted trees.",
+            show_default=False,
+        ),
+    ] = None,
     train: Annotated[
         str | None,
         typer.Option(
@@ -48,27 +56,56 @@ def evaluate(
     json: opt.Json = False,
 ) -> None:
     """A model trained on the release, tested on real rows, beside one trained on real rows."""
-    from capemix.cli.show import epoch_progress, print_json, print_scores
-    from capemix.evaluate import Comparison, preparation_of, recoded, train_and_test
+    from capemix.cli.show import epoch_progress, print_json, print_regressions, print_scores
+    from capemix.evaluate import (
+        Comparison,
+        Regressions,
+        preparation_of,
+        recoded,
+        regress_and_test,
+        train_and_test,
+    )
     from capemix.private import PRIVATE
     from capemix.release import read_release
 
     model = trained.model
     chosen = trained.classifier(seeds)
     saved = read_release(release)
-    soft_labels = _soft_labels(saved, chosen, labels)
     column = saved.manifest.facts.label
+    aimed = _target(saved, target)
+    soft_labels = _soft_labels(saved, chosen, labels) if aimed is None else None
     loaded = _load(test, _label_of(test, label, column), saved.rows)
     tested = _columns_of(loaded.test or loaded.train, saved.rows, "--test")
     preparation = preparation_of(saved.manifest)
     real_rows = loaded.train if loaded.test is not None else None
     if train is not None:
         real_rows = _load(train, _label_of(train, label, column), saved.rows).train
+    real_rows = None if real_rows is None or not compare else real_rows
+    if real_rows is not None:
+        real_rows = recoded(_columns_of(real_rows, saved.rows, "--train"), saved.rows.classes)
     known = loaded.info is not None and (train is None or _is_dataset(train))
     public = known or rows_are_public
+    mark = {"public_rows": public, "private": None if public else PRIVATE}
+    rows = saved.rows
+    if aimed is not None and aimed.numeric:
+        _refuse_model(model)
+        fitted = regress_and_test(aimed, rows, tested, prepared=True)
+        beside = None if real_rows is None else regress_and_test(aimed, real_rows, tested)
+
+        def show_numbers(found: Regressions) -> None:
+            if json:
+                print_json({"target": aimed.name, **found.as_json(), **mark})
+            else:
+                print_regressions(found, aimed.name, test=test, public=public)
+
+        fitted.beside(beside, Regressions).for_owner(show_numbers)
+        return
+    if aimed is not None:
+        rows, tested, preparation = aimed.labelled(rows), aimed.labelled(tested), aimed.preparation
+        real_rows = None if real_rows is None else aimed.labelled(real_rows)
     with epoch_progress(f"{model} on the release", quiet=json) as progress:
         synthetic = train_and_test(
-            saved.rows,
+            rows,
             tested,
             preparation,
             model=chosen,
@@ -77,15 +114,13 @@ def evaluate(
             progress=progress,
         )
     real = None
-    if compare and real_rows is not None:
-        real_rows = recoded(_columns_of(real_rows, saved.rows, "--train"), saved.rows.classes)
+    if real_rows is not None:
         with epoch_progress(f"{model} on real rows", quiet=json) as progress:
             real = train_and_test(real_rows, tested, preparation, model=chosen, progress=progress)
-    classes = saved.rows.classes
+    classes = rows.classes
 
     def show(found: Comparison) -> None:
         if json:
-            mark = {"public_rows": public, "private": None if public else PRIVATE}
             learnt = {"labels": "hard" if soft_labels is None else "soft"}
             how = {**chosen.as_json(), **learnt, "classes": list(classes)}
             print_json({**how, **found.as_json(), **mark})
@@ -96,13 +131,39 @@ def evaluate(
     synthetic.beside(real, Comparison).for_owner(show)
 
 
+def _target(saved: SavedRelease, asked: str | None) -> Target | None:
+    """What is to be predicted, where it is not the label."""
+    from capemix.evaluate import Target
+
+    facts = saved.manifest.facts
+    declared = None if facts.table is None else facts.table.target
+    name = asked or facts.label or declared
+    if name is None:
+        raise InputError(
+            "--target",
+            "is needed: the release has no label to predict",
+            fix=f"choose one of {quoted(facts.features)}",
+        )
+    return None if name == facts.label else Target(facts, name)
+
+
+def _refuse_model(model: str) -> None:
+    if model != "logreg":
+        raise InputError(
+            "--model",
+            "has no meaning for a column of numbers",
+            value=model,
+            fix="leave it out: ridge regression and boosted trees are trained",
+        )
+
+
 def _is_dataset(name: str) -> bool:
     from capemix.data import DATASETS
 
     return name in DATASETS
 
 
-def _label_of(data: str, given: str | None, released: str) -> str | None:
+def _label_of(data: str, given: str | None, released: str | None) -> str | None:
     """The label column to read: a table has the release's, arrays and datasets have their own."""
     if _is_dataset(data):
         return None

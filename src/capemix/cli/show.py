@@ -15,7 +15,7 @@ from rich.table import Table
 
 from capemix import documents
 from capemix.accounting.mint import CONFIRMED_DRAFT, NOT_DECLARED
-from capemix.evaluate import Comparison, Score
+from capemix.evaluate import Comparison, Fit, Regressions, Score
 from capemix.federation import Scheme
 from capemix.guarantee import Guarantee, Status
 from capemix.plan import Plan
@@ -276,6 +276,22 @@ def print_scores(
             console.print(_confusion("real rows: true class by predicted class", real, classes))
     if not public:
         console.print(PRIVATE)
+
+
+def print_regressions(found: Regressions, target: str, *, test: str, public: bool) -> None:
+    """How well a column of numbers is predicted, a line for each model."""
+    console = Console(markup=False, highlight=False)
+    for model, fit in found.synthetic.items():
+        line = f"utility: {model} trained on the release: {_fit(fit)} in '{target}' of {test}"
+        if found.real is not None:
+            line += f"; trained on real rows: {_fit(found.real[model])}"
+        console.print(line, soft_wrap=True)
+    if not public:
+        console.print(PRIVATE)
+
+
+def _fit(fit: Fit) -> str:
+    return f"R2 {fit.r2:.3f}, mean absolute error {fit.error:.4g}"
 
 
 def _accuracy(score: Score) -> str:

@@ -19,7 +19,7 @@ from capemix.data.registry import (
     dataset_info,
     load_dataset,
 )
-from capemix.data.rows import LabeledRows, UnlistedRows, check_classes
+from capemix.data.rows import UNLABELLED, LabeledRows, UnlistedRows, check_classes
 from capemix.data.schema import Table
 from capemix.errors import InputError
 
@@ -84,7 +84,8 @@ def open_data(
         return Loaded(train, test, DATASETS[name_or_path])
     if table is not None:
         return Loaded(table.rows(open_table(name_or_path, table, label)))
-    cells = open_cells(existing_file(name_or_path), label)
+    labelled = classes != UNLABELLED or label is not None
+    cells = open_cells(existing_file(name_or_path), label, labelled=labelled)
     rows = UnlistedRows.of(cells, cells.label)
     if classes is None:
         return Loaded(rows.as_they_come())

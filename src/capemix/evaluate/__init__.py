@@ -22,12 +22,17 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from capemix.evaluate.classifiers import MODELS, Classifier, Progress
     from capemix.evaluate.score import Comparison, Score, preparation_of, recoded, train_and_test
+    from capemix.evaluate.target import Fit, Regressions, Target, regress_and_test
 
 _HOME = {
     "MODELS": "classifiers",
     "Classifier": "classifiers",
     "Progress": "classifiers",
     "Comparison": "score",
+    "Fit": "target",
+    "Regressions": "target",
+    "Target": "target",
+    "regress_and_test": "target",
     "Score": "score",
     "preparation_of": "score",
     "recoded": "score",
@@ -38,10 +43,14 @@ __all__ = [
     "MODELS",
     "Classifier",
     "Comparison",
+    "Fit",
     "Progress",
+    "Regressions",
     "Score",
+    "Target",
     "preparation_of",
     "recoded",
+    "regress_and_test",
     "train_and_test",
 ]
 

@@ -356,10 +356,10 @@ def _permissive(plan: Plan) -> Policy:
 
 
 def _write_rows(rows: LabeledRows, path: Path) -> None:
-    labels = np.array(rows.classes)[rows.labels]
+    labels = {str(rows.label_name): np.array(rows.classes)[rows.labels]}
     if rows.image_shape is not None:
         images = rows.features.reshape(-1, *rows.image_shape)
-        arrays: dict[str, Any] = {"X": images, rows.label_name: labels}
+        arrays: dict[str, Any] = {"X": images, **labels}
         np.savez(path, **arrays)
         return
     if rows.table is not None:
@@ -369,7 +369,7 @@ def _write_rows(rows: LabeledRows, path: Path) -> None:
     import pyarrow.parquet as pq
 
     columns: dict[str, Any] = dict(zip(rows.feature_names, rows.features.T, strict=True))
-    pq.write_table(pa.table({**columns, rows.label_name: labels}), path)
+    pq.write_table(pa.table({**columns, **labels}), path)
 
 
 def _hand_over(made: Path, out: Path) -> None:
