@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields, replace
 from typing import Any, Self
 
@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from capemix.data.arrays import cells_of_arrays, cells_of_columns
+from capemix.data.cells import Cells
 from capemix.data.frames import frame_of, kind_of
 from capemix.data.rows import UNLABELLED, LabeledRows, UnlistedRows, check_classes
 from capemix.data.schema import Table
@@ -26,6 +27,7 @@ from capemix.randomness.source import SeededSource, Source
 from capemix.release import Release
 from capemix.run import run
 from capemix.sums.steps import DeclaredMap, PublicMap
+from capemix.where import conditions, evenly, matching
 
 LedgerPlace = Ledger | str | os.PathLike[str] | None
 
@@ -215,21 +217,25 @@ class Synthesizer:
             return rows.listed(UNLABELLED)
         return rows if self.classes is None else rows.listed(check_classes(self.classes))
 
-    def sample(self, n: int | None = None) -> Any:
+    def sample(self, n: int | None = None, *, where: Mapping[str, Any] | None = None) -> Any:
         """``n`` of the released rows and labels, evenly over the classes; all of them by default.
         Rows of a ``schema`` come as the kind of table that was fitted: a DataFrame of pandas or of
         polars with a Series of labels, or columns by name. Without a label they come alone.
+        ``where`` chooses among them: of a column by its name a value, a list of values, or a range
+        as a tuple (low, high), where None leaves an end open.
 
         Asking for more than were released repeats rows: it costs nothing and tells nothing new.
         """
         if not hasattr(self, "release_"):
             raise InputError("the synthesizer", "is not fitted", fix="call fit(X, y) first")
-        total = len(self.release_)
-        n = total if n is None else n
-        if n < 1:
+        if n is not None and n < 1:
             raise InputError("n", "must be at least 1", value=n, fix="ask for one row or more")
-        by_class = np.argsort(self.release_.labels, kind="stable")
-        picks = np.arange(n) % total if n > total else np.sort(by_class[np.arange(n) * total // n])
+        fit = np.flatnonzero(self._matching(where or {}))
+        if not len(fit):
+            raise InputError("where", "is met by no released row", value=where, fix="ask for less")
+        by_class = fit[np.argsort(self.release_.labels[fit], kind="stable")]
+        chosen = np.sort(evenly(by_class, n))
+        picks = chosen[np.arange(len(chosen) if n is None else n) % len(chosen)]
         features, labels = self.release_.features[picks], self.release_.labels[picks]
         name = self.release_.facts.label
         if self.schema is None:
@@ -239,3 +245,13 @@ class Synthesizer:
             frame = frame_of(self.schema.arrow(cells), self.schema.missing, self._kind)
             return frame if name is None else (frame[[x for x in cells if x != name]], frame[name])
         return cells if name is None else (cells, np.array(cells.pop(name)))
+
+    def _matching(self, where: Mapping[str, Any]) -> npt.NDArray[np.bool_]:
+        """Which of the released rows."""
+        facts, rows = self.release_.facts, len(self.release_)
+        columns = self.release_.columns() if where else {}
+        cells = {
+            name: values if isinstance(values, np.ndarray) else np.array(values, dtype=object)
+            for name, values in columns.items()
+        }
+        return matching(facts, Cells(rows, cells, facts.label), conditions(where))

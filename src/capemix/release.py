@@ -8,7 +8,7 @@ import shutil
 import tempfile
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -30,6 +30,9 @@ from capemix.manifest import FORMATS, Manifest, installed
 from capemix.plan import BudgetLine
 from capemix.queries import QueryShape
 from capemix.sums.steps import Step
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 
 class ReleasedPlan(Protocol):
@@ -267,6 +270,13 @@ def read_release(folder: str | os.PathLike[str]) -> SavedRelease:
     return SavedRelease(
         rows, manifest, checked_soft_labels(found, len(rows), len(columns), field=str(table))
     )
+
+
+def released_table(folder: str | os.PathLike[str]) -> pa.Table:
+    """The rows of a release that `read_release` has checked, as they were written."""
+    from pyarrow import parquet
+
+    return parquet.read_table(Path(folder) / "synthetic.parquet")
 
 
 def _rows(table: Path, facts: Facts) -> LabeledRows:

@@ -18,6 +18,7 @@ from capemix.cli.journal import approve, deny, pending, status
 from capemix.cli.ledger import ledger
 from capemix.cli.methods import methods
 from capemix.cli.moved import add_moved
+from capemix.cli.sample import sample
 from capemix.cli.schema import schema
 from capemix.cli.site import keygen, site
 from capemix.cli.synth import synth
@@ -29,6 +30,7 @@ app = Commands(
 )
 
 app.command(cls=MethodCommand)(synth)
+app.command()(sample)
 app.command()(evaluate)
 app.command()(methods)
 app.command("data")(describe)
