@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from capemix.api import Synthesizer
 from capemix.data import Cells, Table
-from capemix.data.schema import Category, Number
+from capemix.data.schema import Category, Identifier, Moment, Number
 from capemix.errors import InputError
 from capemix.facts import Facts
 from capemix.where import SIGNS, Condition, conditions, evenly, matching
@@ -27,9 +27,14 @@ STAFF = Table(
         Number("pay <= cap", 0.0, 9000.0),
         Category("sex", ("F", "M"), missing=True),
         Category("manager", (False, True)),
+        Moment("since", "2001-01-01", "2020-12-31", type="date", missing=True),
+        Identifier("badge"),
     ),
     label=Category("left", ("no", "yes")),
 )
+
+
+YEARS = [*range(2001, 2021), 0]
 
 
 def staff(records: int = 400) -> pd.DataFrame:
@@ -40,6 +45,8 @@ def staff(records: int = 400) -> pd.DataFrame:
             "pay <= cap": rng.uniform(1000, 8000, records).round(2),
             "sex": rng.choice(["F", "M", None], records),
             "manager": rng.random(records) < 0.2,
+            "since": [f"{year}-06-30" if year else None for year in rng.choice(YEARS, records)],
+            "badge": [f"B{at}" for at in range(records)],
             "left": rng.choice(["no", "yes"], records),
         }
     )
@@ -103,6 +110,8 @@ def test_a_release_has_nothing_new_beside_it(
         ("manager = ", "--where has no value of 'manager'"),
         ("sex > F", "--where has no order for 'sex', which is a category (got sex > F)"),
         ("left = maybe", "--where has no value of 'left'"),
+        ("since > lately", "--where has no value of 'since' (got lately); it is: date from 2001"),
+        ("badge = B7", "--where asks for what is made anew (got badge)"),
         ("age > 800", "--where is met by no row of the release"),
     ],
 )
@@ -122,7 +131,7 @@ def test_values_lists_and_ranges_choose_rows(fitted: Synthesizer) -> None:
     where = {"age": (30, 50), "sex": ["F", None], "manager": False, "left": "yes"}
     found, labels = fitted.sample(where=where)
     assert ((found["age"] >= 30) & (found["age"] <= 50)).all()
-    assert set(found["sex"]) == {"F", None}
+    assert set(found["sex"].fillna("none")) == {"F", "none"}
     assert set(found["manager"]) == {False}
     assert set(labels) == {"yes"}
     rows = len(labels)
@@ -130,6 +139,10 @@ def test_values_lists_and_ranges_choose_rows(fitted: Synthesizer) -> None:
     assert again["age"].tolist() == found["age"].tolist() * 3  # repeated, as ever
     few, _ = fitted.sample(4, where=where)
     assert len(few["age"]) == 4
+    late, _ = fitted.sample(where={"since": ("2015-01-01", None)})
+    assert late["since"].astype(str).min() >= "2015-01-01"
+    unknown, _ = fitted.sample(where={"since": None})
+    assert unknown["since"].isna().all()
     open_end, _ = fitted.sample(where={"age": (60, None)})
     assert open_end["age"].min() >= 60
     for wrong, said in (

@@ -14,6 +14,7 @@ import numpy.typing as npt
 
 from capemix.data.cells import Cells, places, spelled
 from capemix.data.columns import Category, Column, Number
+from capemix.data.identifiers import Identifier
 from capemix.errors import InputError, quoted
 from capemix.facts import Facts
 
@@ -35,7 +36,7 @@ _FIX: Final = "write COLUMN SIGN VALUE, as in 'age >= 50' or 'sex = F'"
 @dataclass(frozen=True)
 class Condition:
     """A row's cell in ``column`` compares so with a value of ``values``: with one of them, if there
-    are several. None, and nothing at all, is a missing value of a category."""
+    are several. None, and nothing at all, is a missing value."""
 
     column: str
     sign: str
@@ -81,6 +82,10 @@ def matching(facts: Facts, cells: Cells, asked: Sequence[Condition]) -> Mask:
     found = np.ones(cells.records, dtype=np.bool_)
     for each in asked:
         column = _column(facts, each.column)
+        if isinstance(column, Identifier):
+            raise InputError(
+                "where", "asks for what is made anew", value=each.column, fix="leave it out"
+            )
         if isinstance(column, Category):
             found &= _by_words(each, column, cells)
         else:
@@ -130,15 +135,18 @@ def _by_words(asked: Condition, column: Category, cells: Cells) -> Mask:
 
 
 def _by_numbers(asked: Condition, column: Column, cells: Cells) -> Mask:
-    own = np.asarray(column.read(cells))
-    found = np.zeros(cells.records, dtype=np.bool_)
+    own = np.asarray(column.read(cells), dtype=np.float64)
+    absent, found = np.isnan(own), np.zeros(cells.records, dtype=np.bool_)
     for said in asked.values:
-        typed = np.array([said], dtype=object)
+        typed = np.array([said, None], dtype=object)[:1]
         [value] = column.read(Cells(1, {column.name: typed}, None)).tolist()
-        if np.isnan(value):
+        if not np.isnan(value):
+            found |= SIGNS[asked.sign](own, value) & ~absent
+        elif column.missing and said in (None, "") and asked.sign in ("=", "!="):
+            found |= absent if asked.sign == "=" else ~absent
+        else:
             raise _no_value(column, said)
-        found |= SIGNS[asked.sign](own, value)
-    return found & ~np.isnan(own)
+    return found
 
 
 def _no_value(column: Column, said: object) -> InputError:

@@ -271,8 +271,10 @@ class Table:
         ]
         return self._with_label(found, labels)
 
-    def _with_label(self, found: list[tuple[str, Values]], labels: Codes) -> dict[str, Values]:
-        if self.label is not None:
+    def _with_label(
+        self, found: list[tuple[str, Values]], labels: Codes | None
+    ) -> dict[str, Values]:
+        if self.label is not None and labels is not None:
             said = [self.label.categories[code] for code in labels.tolist()]
             place = len(found) if self.label_place is None else self.label_place
             found.insert(place, (self.label.name, said))

@@ -11,6 +11,7 @@ from typing import Any, Final, cast
 import numpy as np
 import numpy.typing as npt
 
+from capemix.data.cells import Cells
 from capemix.data.columns import Category, Column
 from capemix.data.rows import LabeledRows
 from capemix.errors import InputError, quoted
@@ -38,6 +39,13 @@ class Target:
                 value=self.name,
                 fix=f"choose one of {quoted(self.facts.features)}",
             )
+        if self._place.start == self._place.stop:
+            raise InputError(
+                "target",
+                "has nothing to predict: it is constant, or made anew",
+                value=self.name,
+                fix="choose another column",
+            )
         if not isinstance(self.facts.normalise or PublicMap(), DeclaredMap):
             raise InputError(
                 "target",
@@ -55,7 +63,7 @@ class Target:
     @property
     def numeric(self) -> bool:
         """Whether it is predicted as a number."""
-        return self._column is None or not self._column.is_one_hot
+        return not isinstance(self._column, Category)
 
     @cached_property
     def _place(self) -> slice:
@@ -116,8 +124,10 @@ class Target:
         without a number are left out. ``prepared``: as in `train_and_test`."""
         rows = recoded(rows, self.facts.listed)
         block = rows.features[:, self._place].astype(np.float64)
-        found = block[:, 0] if self._column is None else self._column.cells(block)
-        values = np.array([np.nan if each is None else each for each in found], dtype=np.float64)
+        values, column = block[:, 0], self._column
+        if column is not None:
+            cells = {self.name: column.arrow(column.cells(block))}
+            values = column.read(Cells(len(block), cells, None)).astype(np.float64)
         known, features = np.isfinite(values), self._features(rows)
         if prepared:
             return mapped(features, self.preparation)[known], values[known]
