@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import numpy as np
+import numpy.typing as npt
 
 from capemix.accounting.cost import together
 from capemix.collector import Collector, Engine
+from capemix.data import mending
 from capemix.errors import InputError
 from capemix.kernels.machine import require_memory
 from capemix.ledger import Lineage
@@ -40,7 +43,7 @@ def run(
         check_countable(ledger, read, seeded=origin.seeded)
         ledger.check(*plan.costs(ledger.relation), instead=plan.cost_alone(ledger.relation))
     sums = Collector(plan, engine, progress=progress, before=_charging(ledger, plan))
-    made = shuffled(rows_from(sums), sums)
+    made = shuffled(mended(rows_from(sums), sums), sums)
     plan, facts = sums.plan, sums.plan.known
     image = facts.image_shape
     origin = engine.origin(plan)
@@ -67,6 +70,20 @@ def rows_from(sums: Collector) -> SyntheticRows:
     made = sums.plan.method.release(sums)
     sums.check_whole()
     return made
+
+
+def mended(made: SyntheticRows, sums: Collector) -> SyntheticRows:
+    """The same rows, of which none breaks a constraint that a schema declares."""
+    table = sums.plan.known.table
+    if table is None or not table.constraints:
+        return made
+
+    def chance(name: str, count: int) -> npt.NDArray[np.float64]:
+        words = sums.source().stream(name, 0).words(count)
+        return (words >> np.uint64(11)).astype(np.float64) * 2.0**-53
+
+    rows, labels = mending.mended(table, made.features.astype(np.float64), made.labels, chance)
+    return replace(made, features=rows, labels=labels)
 
 
 def shuffled(made: SyntheticRows, sums: Collector) -> SyntheticRows:

@@ -157,6 +157,8 @@ def _lines(table: Table) -> Iterator[str]:
         yield f"Its classes are {printable(str(table.label))}."
     if table.target is not None:
         yield f"Models will predict the column '{printable(table.target)}'."
+    for constraint in table.constraints:
+        yield f"No released row breaks this: {printable(str(constraint))}."
     for column in table.columns:
         yield f"There is a column '{printable(column.name)}': {printable(str(column))}."
 

@@ -18,6 +18,7 @@ import json
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal
 
@@ -26,7 +27,9 @@ import numpy as np
 from capemix.data.cells import Cells, Codes, Real
 from capemix.data.column import Values
 from capemix.data.columns import Category, Column, Number
+from capemix.data.constraints import Constraint
 from capemix.data.identifiers import Identifier
+from capemix.data.mending import Rules
 from capemix.data.moments import Moment
 from capemix.data.rows import UNLABELLED, LabeledRows
 from capemix.documents import as_json, read
@@ -48,7 +51,8 @@ _GRANTED: Final[dict[str, Any]] = {"scale": "linear", "decimals": None}
 class Table:
     """A table's columns, and the label with its classes, if it has one: all declared public.
     ``label_place``: how many columns come before the label; None: all. ``target``: of a table
-    without a label, the column that models will predict. ``drafted``: its ranges and lists were
+    without a label, the column that models will predict. ``constraints``: what no released row
+    breaks. ``drafted``: its ranges and lists were
     read from rows. ``confirmed``: the digest of what their owner said to be public knowledge; it
     holds for that alone, see `is_confirmed`."""
 
@@ -61,6 +65,7 @@ class Table:
     drafted: bool = False
     confirmed: str | None = None
     target: str | None = field(default=None, kw_only=True)
+    constraints: tuple[Constraint, ...] = field(default=(), kw_only=True)
 
     def __post_init__(self) -> None:
         names = [column.name for column in self._named]
@@ -102,6 +107,7 @@ class Table:
                 value=self.target,
                 fix="leave it out" if label is not None else f"choose one of {quoted(self.names)}",
             )
+        _ = self.rules  # or a refusal
         if self.confirmed is not None and not self.drafted:
             raise InputError(
                 "schema",
@@ -142,6 +148,11 @@ class Table:
         """Which of the columns the target is, if there is one."""
         return None if self.target is None else self.names.index(self.target)
 
+    @cached_property
+    def rules(self) -> Rules:
+        """The constraints, put together."""
+        return Rules.of(self.constraints, {column.name: column for column in self._named})
+
     @property
     def width(self) -> int:
         """How many numbers a coded row has."""
@@ -176,6 +187,8 @@ class Table:
         declared = {"label": label, "columns": columns}
         more = {"label_place": self.label_place, "target": self.target}
         declared |= {name: said for name, said in more.items() if said is not None}
+        if self.constraints:
+            declared["constraints"] = found["constraints"]
         text = json.dumps(declared, sort_keys=True)
         return hashlib.sha256(text.encode()).hexdigest()
 
