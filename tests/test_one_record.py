@@ -131,6 +131,13 @@ class Programs(NamedTuple):
     research: Capemix
 
 
+UNLABELLED = {
+    "label": None,
+    "target": "b",
+    "constraints": [{"kind": "inequality", "low": "a", "high": "b"}],
+}
+
+
 def synth(programs: Programs, folder: Path, suffix: str, setting: Setting, odd: Odd | None) -> Any:
     """`capemix synth`, or `capemix-research baseline`, on a file with the odd record."""
     shutil.rmtree(folder, ignore_errors=True)
@@ -143,7 +150,7 @@ def synth(programs: Programs, folder: Path, suffix: str, setting: Setting, odd: 
         WRITERS[suffix](rows, setting.columns, data)
     options = [*setting.options, "--no-ledger", "--json", "--test-seed", SEED, "--epsilon", "32"]
     if setting.rows in ("table", "unlabelled"):
-        labelled = {} if setting.rows == "table" else {"label": None}
+        labelled = {} if setting.rows == "table" else UNLABELLED
         options += ["--schema", str(write_schema(folder, **labelled))]
     if setting.rows != "unlabelled":
         options += ["--label", "y"]
