@@ -92,8 +92,8 @@ class Release:
         return len(self.labels)
 
     def columns(self) -> dict[str, Any]:
-        """The rows as columns by name, with the label in its place, if there is one; by a schema, in
-        their own types."""
+        """The rows as columns by name, with the label, if there is one, in its place; by a schema,
+        in their own types."""
         facts, table = self.facts, self.facts.table
         if table is not None:
             return table.cells(self.features.astype(np.float64, copy=False), self.labels)
