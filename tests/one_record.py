@@ -17,7 +17,7 @@ import json
 import math
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any
@@ -181,12 +181,13 @@ def cells_of(row: Record | Odd, column: str) -> Any:
     return row.record[column] if isinstance(row, Odd) else row[column]
 
 
-def text_of(row: Record | Odd, columns: Sequence[str]) -> bytes:
+def text_of(row: Record | Odd, columns: Sequence[str], between: str = ",") -> bytes:
     """A line, or as many as its quoted cells have."""
     if isinstance(row, Odd) and row.line is not None:
         return row.line + b"\n"
     text = io.StringIO(newline="")
-    csv.writer(text, lineterminator="\n").writerow([cells_of(row, column) for column in columns])
+    writer = csv.writer(text, delimiter=between, lineterminator="\n")
+    writer.writerow([cells_of(row, column) for column in columns])
     return text.getvalue().encode()
 
 
@@ -194,6 +195,40 @@ def write_csv(rows: Sequence[Record | Odd], columns: Sequence[str], path: Path) 
     header = ",".join(columns).encode() + b"\n"
     text = b"".join([header, *(text_of(row, columns) for row in rows)])
     path.write_bytes(gzip.compress(text, mtime=0) if path.suffix == ".gz" else text)
+
+
+def write_tsv(rows: Sequence[Record | Odd], columns: Sequence[str], path: Path) -> None:
+    header = "\t".join(columns).encode() + b"\n"
+    path.write_bytes(b"".join([header, *(text_of(row, columns, "\t") for row in rows)]))
+
+
+def write_txt(rows: Sequence[Record | Odd], columns: Sequence[str], path: Path) -> None:
+    """As `FILES` declares it, in UTF-16. What is no UTF-8 becomes other characters there."""
+
+    def with_commas(row: Record) -> Record:
+        return {
+            name: str(cell).replace(".", ",") if type(cell) is float else cell
+            for name, cell in row.items()
+        }
+
+    lines = [";".join(columns).encode() + b"\n"]
+    for row in rows:
+        odd = isinstance(row, Odd)
+        found = replace(row, record=with_commas(row.record)) if odd else with_commas(row)
+        lines.append(text_of(found, columns, ";"))
+    path.write_bytes(b"".join(lines).decode("utf-8", "replace").encode("utf-16"))
+
+
+FILES: dict[str, dict[str, Any]] = {
+    ".txt": {
+        "separator": "semicolon",
+        "encoding": "utf-16",
+        "quotes": "one-line",
+        "decimal": "comma",
+        "thousands": "point",
+    }
+}
+"""How files are written that a schema must tell of."""
 
 
 def as_array(values: Sequence[Any]) -> pa.Array:
@@ -250,6 +285,8 @@ def write_npz(rows: Sequence[Record | Odd], columns: Sequence[str], path: Path) 
 WRITERS: dict[str, Callable[[Sequence[Record | Odd], Sequence[str], Path], None]] = {
     ".csv": write_csv,
     ".csv.gz": write_csv,
+    ".tsv": write_tsv,
+    ".txt": write_txt,
     ".parquet": write_parquet,
     ".npz": write_npz,
 }

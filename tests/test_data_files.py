@@ -19,7 +19,17 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from pyarrow import parquet
 
-from capemix.data import LabeledRows, Table, UnlistedRows, open_cells, open_data, readers
+from capemix.data import (
+    LabeledRows,
+    Table,
+    UnlistedRows,
+    faults_of,
+    naming_lines,
+    open_cells,
+    open_data,
+    readers,
+)
+from capemix.data import parquet as parquet_reader
 from capemix.data.schema import Category, Number
 from capemix.errors import InputError
 from capemix.kernels import machine
@@ -252,13 +262,17 @@ def test_a_quoted_cell_may_have_line_ends_and_whole_records_in_it(tmp_path: Path
 
 
 @pytest.mark.parametrize("line", ['"1,u', '1,"u', '1,"u"v', '1,u"v"', '1, "u"', '1,"u\\"v"'])
-def test_quotes_that_no_csv_writer_leaves_are_refused_by_their_line(
+def test_quotes_that_no_csv_writer_leaves_are_refused_and_their_line_is_for_the_owner(
     tmp_path: Path, line: str
 ) -> None:
     """Then nobody can tell where a record ends, and one could pass for many."""
-    said = refusal(csv(tmp_path, f"a,y\n3,w\n{line}\n4,x\n"))
+    path = csv(tmp_path, f"a,y\n3,w\n{line}\n4,x\n")
+    said = refusal(path)
     assert "has a quote that is left open, or that stands inside a cell, or a backslash" in said
-    assert "(got line 3)" in said
+    assert "(got" not in said
+    table = Table((Number("a", 0, 9),), Category("y", ("w",)))
+    with pytest.raises(InputError, match=r"\(got line 3\)"), naming_lines():
+        faults_of(path, table)
 
 
 CELLS: dict[str, tuple[bytes, tuple[str | None, ...]]] = {
@@ -649,7 +663,7 @@ def test_groups_of_rows_are_unpacked_as_long_as_there_is_memory(
         for _ in range(20):
             writer.write_table(table)
     assert path.stat().st_size < 100_000
-    monkeypatch.setattr(readers, "_declared", lambda _metadata: 0)
+    monkeypatch.setattr(parquet_reader, "_declared", lambda _metadata: 0)
     monkeypatch.setattr(machine, "memory", lambda: 5 * 10**6)
     read: list[int] = []
     whole = parquet.ParquetFile.read_row_group

@@ -407,7 +407,7 @@ def confirm(capemix: Capemix, monkeypatch: pytest.MonkeyPatch) -> Any:
     return run
 
 
-LINES = 2 + 6  # of people(): the label, its classes, and six columns
+LINES = 3 + 6  # of people(): the label, its classes, how the file is written, and six columns
 
 
 def test_every_line_is_shown_and_asked_for(schema: Path, tmp_path: Path, confirm: Any) -> None:
@@ -419,6 +419,7 @@ def test_every_line_is_shown_and_asked_for(schema: Path, tmp_path: Path, confirm
     for line in (
         "The label is the column 'income'.",
         'Its classes are "high", "low".',
+        "The file is text in UTF-8, with a comma between cells; every line is a record,",
         "There is a column 'gain': integer from 0 to 5000.",
         'There is a column \'work\': "field", "none", "office", or missing.',
         "There is a column 'smokes': false, true.",
@@ -461,6 +462,7 @@ CHANGES: dict[str, Any] = {
     "the order": lambda found: found["columns"].reverse(),
     "the label": lambda found: found["label"].update(name="outcome"),
     "a class": lambda found: found["label"]["categories"].append("none"),
+    "the file": lambda found: found["file"].update(decimal="comma"),
     "the digest": lambda found: found.update(confirmed="0" * 64),
     "no digest": lambda found: found.update(confirmed=None),
 }

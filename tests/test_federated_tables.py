@@ -368,6 +368,24 @@ def test_an_agent_codes_its_file_by_the_plan_that_its_people_have_read(
     assert ran.code == 0, ran.err
     assert held[0].rows.table == PEOPLE
     assert held[0].rows.features.tobytes() == open_data(file, table=PEOPLE).train.features.tobytes()
+    own, schema = tmp_path / "own.txt", tmp_path / "own.json"
+    frame = pd.read_csv(file, dtype=str).replace(r"^(-?\d+)\.(\d+)", r"\1,\2", regex=True)
+    frame.to_csv(own, sep=";", index=False, encoding="utf-16")
+    with own.open("ab") as end:
+        end.write('41;"no end\n'.encode("utf-16-le"))
+    drafted = ("schema", "draft", own, "--label", "income", "--out", schema)
+    assert capemix(*drafted).code == 0
+    words = ("--label", "income", "--data", own, "--plan", tmp_path / "plan.json")
+    ran = an_agent(*words)
+    assert "which says how the file is written" in ran.err
+    ran = an_agent(*words, "--written-as", schema)
+    assert ran.code == 0, ran.err
+    assert held[1].rows.features.tobytes() == held[0].rows.features.tobytes()
+    assert held[1].rows.table == PEOPLE  # of the site's own schema nothing else is used
+    ran = capemix("site", "check", *words, "--written-as", schema)
+    assert "line 152 has no value: a quote does not close in it" in ran.out
+    schema.write_text(json.dumps(documents.as_json(PEOPLE)))
+    assert "does not say how a file is written" in an_agent(*words, "--written-as", schema).err
     ran = an_agent("--data", file, "--plan", tmp_path / "plan.json")
     assert "label is not the schema's" in ran.err
     numbers = ("--features", "a,b", "--label", "y", "--classes", "no,yes", "--class-sizes", 50)

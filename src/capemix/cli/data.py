@@ -24,7 +24,16 @@ def describe(
     """The datasets there are, or what a file looks like to capemix (shown to its owner only): how
     many records count, and which columns make others count for nothing."""
     from capemix.cli.show import print_facts, print_json, print_table
-    from capemix.data import DATASETS, Table, open_cells, open_data, open_table, unread
+    from capemix.data import (
+        DATASETS,
+        Table,
+        existing_file,
+        find_dialect,
+        open_cells,
+        open_data,
+        open_table,
+        unread,
+    )
     from capemix.private import PRIVATE
 
     if name is None:
@@ -46,7 +55,10 @@ def describe(
         return
     table = None if schema is None else Table.read(schema)
     listed = opt.parse_names("classes", classes)
-    rows = open_data(name, label, classes=listed, table=table).train
+    dialect = None if table is None else table.file
+    if name not in DATASETS and table is None:
+        _, dialect = find_dialect(existing_file(name), label)
+    rows = open_data(name, label, classes=listed, table=table, dialect=dialect).train
     facts: dict[str, Any] = {
         "name": name,
         "features": rows.width,
@@ -56,7 +68,13 @@ def describe(
     if rows.label_name is not None:
         facts |= {"classes": list(rows.classes), "class_sizes": rows.class_counts().tolist()}
     if name not in DATASETS:
-        cells = open_cells(name, rows.label_name) if table is None else open_table(name, table)
+        cells = (
+            open_cells(name, rows.label_name, dialect=dialect)
+            if table is None
+            else open_table(name, table)
+        )
+        if dialect is not None:
+            facts["file"] = str(dialect)
         facts["cells_that_are_no_number"] = unread(cells, table)
     if json:
         print_json(facts if name in DATASETS else facts | {"private": PRIVATE})

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json as json_
 import os
 import tempfile
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -64,7 +65,7 @@ DRAFT: str = (
 
 @schema.command()
 def draft(
-    table: Annotated[str, typer.Argument(help="A .csv, .csv.gz or .parquet file.")],
+    table: Annotated[str, typer.Argument(help="A .csv, .csv.gz, .tsv, .txt or .parquet file.")],
     out: Annotated[Path, typer.Option(help="JSON file to write; must not exist.")],
     label: Annotated[
         str | None, typer.Option(help="Its label column, if it has one.", show_default=False)
@@ -81,14 +82,16 @@ def draft(
     """Draft a table's schema. THE DRAFT READS THE ROWS, outside of any budget: it is a proposal,
     for their owner to check and confirm."""
     from capemix.cli.show import print_json
-    from capemix.data import draft_table
+    from capemix.data import draft_table, faults_of, naming_lines
     from capemix.data.schema import Identifier, Number
     from capemix.private import PRIVATE
     from capemix.release import outside_releases
 
     target = outside_releases(out)
-    found = draft_table(table, label)
+    with naming_lines():
+        found = draft_table(table, label)
     drafted = found.table.with_logs() if logs else found.table
+    faults = faults_of(table, drafted)
     try:
         with target.open("x") as file:
             file.write(_text(drafted))
@@ -104,13 +107,18 @@ def draft(
     if json:
         facts = {"out": str(target), "columns": len(drafted.columns), "by_logarithm": taken}
         facts |= {"made_anew": anew, "left_out": found.left_out}
+        facts |= {"faults": asdict(faults)}
         print_json(facts | {"says": DRAFT, "private": PRIVATE})
         return
     typer.echo(f"{target}: {len(drafted.columns)} columns")
+    if drafted.file is not None:
+        typer.echo(f"the file: {drafted.file}")
     for name in anew:
         typer.echo(f"made anew: {printable(name)}, since nearly every cell is different")
     for name, reason in found.left_out.items():
         typer.echo(f"left out: {printable(name)}, since {reason}")
+    if str(faults):
+        typer.echo(str(faults))
     if logs:
         typer.echo(f"By their logarithm: {', '.join(map(printable, taken)) or 'none'}.")
     typer.echo(DRAFT)
@@ -159,6 +167,8 @@ def _lines(table: Table) -> Iterator[str]:
         yield f"Models will predict the column '{printable(table.target)}'."
     for constraint in table.constraints:
         yield f"No released row breaks this: {printable(str(constraint))}."
+    if table.file is not None:
+        yield f"The file is {table.file}."
     for column in table.columns:
         yield f"There is a column '{printable(column.name)}': {printable(str(column))}."
 

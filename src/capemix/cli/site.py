@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json as json_
 import signal
+from dataclasses import asdict
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -16,7 +17,7 @@ from capemix.errors import InputError, printable
 
 if TYPE_CHECKING:
     from capemix.agent import SiteState
-    from capemix.data import LabeledRows, Table, UnlistedRows
+    from capemix.data import Dialect, LabeledRows, Table, UnlistedRows
     from capemix.ledger import Lineage
     from capemix.plan import Plan
 
@@ -24,6 +25,16 @@ site = Commands(help="A site of a federation: its rows and agent.")
 
 Data = Annotated[str, typer.Option(help="The site's rows: a .csv, .parquet or .npz file.")]
 LabelColumn = Annotated[str | None, typer.Option(help="Label column.", show_default=False)]
+Written = Annotated[
+    Path | None,
+    typer.Option(
+        "--written-as",
+        metavar="SCHEMA",
+        help="A schema, as `capemix schema draft` writes it of this site's file, that says how the"
+        " file is written; nothing else of it is used [default: the plan's].",
+        show_default=False,
+    ),
+]
 
 
 def keygen(
@@ -51,6 +62,7 @@ def check(
     data: Data,
     plan: Annotated[Path, typer.Option(help="plan.json, as the coordinator proposes it.")],
     label: LabelColumn = None,
+    written: Written = None,
     policy: Annotated[
         Path | None,
         typer.Option(help="What this site agrees to: would it take part?", show_default=False),
@@ -68,7 +80,14 @@ def check(
     """Look at the site's own rows against the public schema, and at the plan against its policy,
     before it joins."""
     from capemix.agent import rows_for
-    from capemix.data import open_cells, open_table, unread
+    from capemix.data import (
+        Faults,
+        faults_of,
+        naming_lines,
+        open_cells,
+        open_table,
+        unread,
+    )
     from capemix.engines.flower.files import read_plan_file
     from capemix.journal import plan_digest
     from capemix.private import PRIVATE
@@ -77,8 +96,16 @@ def check(
     facts, digest = proposed.facts, plan_digest(proposed)
     declined = None if policy is None else _declined(proposed, policy, ledger, lineage)
     table = facts.table
-    used = rows_for(_rows(data, label, table), facts)
-    lost = unread(open_table(data, table) if table else open_cells(data, label), table)
+    dialect = _dialect(written)
+    with naming_lines():
+        used = rows_for(_rows(data, label, table, dialect), facts)
+        cells = (
+            open_cells(data, label, dialect=dialect)
+            if table is None
+            else open_table(data, table, dialect=dialect)
+        )
+        faults = Faults() if table is None else faults_of(data, table, dialect)
+    lost = unread(cells, table)
     lost = {name: count for name, count in lost.items() if name in facts.features}
     counts = dict(zip(map(str, facts.listed), used.class_counts().tolist(), strict=True))
     rows = len(used) + used.unfit
@@ -90,6 +117,7 @@ def check(
         report["declined"] = declined
     if table is not None:
         report |= {"label": table.label_name, "outside_schema": table.strays(used)}
+        report |= {"faults": asdict(faults)}
     if json:
         print(json_.dumps(report))
         return
@@ -108,6 +136,8 @@ def check(
         )
     for name, count in lost.items():
         print(f"  {printable(name)}: {count} cells have no value")
+    if str(faults):
+        print(faults)
     if table is not None and table.drafted:
         said = "confirmed by its owner" if table.is_confirmed else "NOT confirmed: decline it"
         print(f"The plan's schema was drafted from rows, and {said}.")
@@ -159,6 +189,7 @@ def serve(
     ],
     socket: Annotated[Path, typer.Option(help="Unix socket to listen on.")],
     label: LabelColumn = None,
+    written: Written = None,
     plan: Annotated[
         Path | None,
         typer.Option(
@@ -212,7 +243,7 @@ def serve(
         identity=key,
         roster=members,
         policy=documents.read(Policy, policy, name="policy"),
-        rows=_rows(data, label, None if plan is None else _schema(plan)),
+        rows=_rows(data, label, None if plan is None else _schema(plan), _dialect(written)),
         budget=budget,
         test_seed=test_seed,
     )
@@ -272,14 +303,33 @@ def _warn_of_memory(state: SiteState) -> None:
         )
 
 
-def _rows(data: str, label: str | None, table: Table | None) -> UnlistedRows | LabeledRows:
+def _rows(
+    data: str, label: str | None, table: Table | None, dialect: Dialect | None
+) -> UnlistedRows | LabeledRows:
     """A site's file: coded by a schema, or as numbers with labels whose list the plan will have."""
     from capemix.data import UnlistedRows, open_cells, open_table
 
     if table is not None:
-        return table.rows(open_table(data, table, label))
-    cells = open_cells(data, label)
+        return table.rows(open_table(data, table, label, dialect))
+    cells = open_cells(data, label, dialect=dialect)
     return UnlistedRows.of(cells, cells.label)
+
+
+def _dialect(schema: Path | None) -> Dialect | None:
+    """How the site's own file is written, if a schema of its own says so."""
+    from capemix.data import Table
+
+    if schema is None:
+        return None
+    found = Table.read(schema).file
+    if found is None:
+        raise InputError(
+            "--written-as",
+            "does not say how a file is written",
+            value=schema,
+            fix="draft a schema of the site's file, or leave the option out",
+        )
+    return found
 
 
 def _schema(plan: Path) -> Table:

@@ -9,9 +9,12 @@ from pathlib import Path
 import numpy as np
 
 from capemix.data.cells import Cells, places
+from capemix.data.dialect import Dialect
 from capemix.data.draft import Draft, draft_table, fitted_table
+from capemix.data.faults import Faults, faults_of, naming_lines
+from capemix.data.finding import find_dialect
 from capemix.data.partition import Split, partition
-from capemix.data.readers import READERS, check_column, open_cells
+from capemix.data.readers import READERS, open_cells
 from capemix.data.registry import (
     DATASETS,
     DEFAULT_DATASET,
@@ -19,7 +22,13 @@ from capemix.data.registry import (
     dataset_info,
     load_dataset,
 )
-from capemix.data.rows import UNLABELLED, LabeledRows, UnlistedRows, check_classes
+from capemix.data.rows import (
+    UNLABELLED,
+    LabeledRows,
+    UnlistedRows,
+    check_classes,
+    check_column,
+)
 from capemix.data.schema import Table
 from capemix.errors import InputError
 
@@ -29,7 +38,9 @@ __all__ = [
     "READERS",
     "Cells",
     "DatasetInfo",
+    "Dialect",
     "Draft",
+    "Faults",
     "LabeledRows",
     "Loaded",
     "Split",
@@ -40,8 +51,11 @@ __all__ = [
     "dataset_info",
     "draft_table",
     "existing_file",
+    "faults_of",
+    "find_dialect",
     "fitted_table",
     "load_dataset",
+    "naming_lines",
     "open_cells",
     "open_data",
     "open_table",
@@ -65,9 +79,11 @@ def open_data(
     *,
     classes: Sequence[str | int] | None = None,
     table: Table | None = None,
+    dialect: Dialect | None = None,
 ) -> Loaded:
     """A dataset by its name, or a file by its path, as rows of declared ``classes``, or coded by a
-    declared ``table``. Where neither is given, a file's labels are taken as they come: for rows
+    declared ``table``. A text file is written by a declared ``dialect``, or as the table says.
+    Where neither is given, a file's labels are taken as they come: for rows
     that are public, or for their owner's eyes."""
     if isinstance(name_or_path, str) and name_or_path in DATASETS:
         coded = None if table is None else table.label_name or table.names[0]
@@ -83,21 +99,25 @@ def open_data(
         train, test = load_dataset(name_or_path)
         return Loaded(train, test, DATASETS[name_or_path])
     if table is not None:
-        return Loaded(table.rows(open_table(name_or_path, table, label)))
+        return Loaded(table.rows(open_table(name_or_path, table, label, dialect)))
     labelled = classes != UNLABELLED or label is not None
-    cells = open_cells(existing_file(name_or_path), label, labelled=labelled)
+    cells = open_cells(existing_file(name_or_path), label, labelled=labelled, dialect=dialect)
     rows = UnlistedRows.of(cells, cells.label)
     if classes is None:
         return Loaded(rows.as_they_come())
     return Loaded(rows.listed(check_classes(classes)))
 
 
-def open_table(path: str | Path, table: Table, label: str | None = None) -> Cells:
-    """The cells of a file that has a declared table's columns; what else it has is not read."""
+def open_table(
+    path: str | Path, table: Table, label: str | None = None, dialect: Dialect | None = None
+) -> Cells:
+    """The cells of a file that has a declared table's columns; what else it has is not read. A text
+    file is written as the table says, or by a declared ``dialect`` of its own."""
     if label not in (None, table.label_name):
         named = table.label_name or "the schema has none"
         raise InputError("label", "is not the schema's", value=label, fix=f"leave it out: {named}")
-    cells = open_cells(existing_file(path), table.label_name, labelled=table.label is not None)
+    written, labelled = dialect or table.file, table.label is not None
+    cells = open_cells(existing_file(path), table.label_name, labelled=labelled, dialect=written)
     for name in table.names:
         check_column("schema", name, cells.names)
     return cells

@@ -22,6 +22,8 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
+from capemix.data.dialect import USUAL, Dialect
+
 Real = npt.NDArray[np.float64]
 Codes = npt.NDArray[np.int64]
 Features = npt.NDArray[np.uint8] | npt.NDArray[np.float64]
@@ -33,7 +35,7 @@ it. A larger one is no word, since a file's writer may round it."""
 MISSING_WORDS: Final = frozenset(("NA", "N/A", "n/a", "null", "NULL", "None", "?"))
 """Words that tables write where they have no value. A list of categories may declare one."""
 
-_NUMBER: Final = r"^[+-]?([0-9]+(\.[0-9]*)?|\.[0-9]+)([eE][+-]?[0-9]+)?$"
+_NUMBER: Final = USUAL.number
 _MOMENT: Final = re.compile(
     r"([0-9]{4,}-[0-9]{2}-[0-9]{2})[ T]([0-9]{2}:[0-9]{2}:[0-9]{2})(\.[0-9]*)?"
     r"(Z|[+-][0-9]{2}:[0-9]{2})?"
@@ -268,6 +270,14 @@ def _items(cells: npt.NDArray[Any]) -> Sequence[object]:
     return found
 
 
+def one_array(column: Any) -> Any:
+    """A column in one array."""
+    import pyarrow as pa
+
+    found = column.combine_chunks()
+    return pa.concat_arrays(found.chunks) if isinstance(found, pa.ChunkedArray) else found
+
+
 def _item(cells: Any, at: int) -> object:
     """One cell of an Arrow array by itself; None where it has no value in Python."""
     try:
@@ -387,7 +397,8 @@ class Cells:
 
     ``matrix``, where features come as one array, is that array, and ``matrix_names`` its columns'
     names; they are not in ``columns``. ``without_value`` counts further records (private), of which
-    nothing is known: lines with too few cells, say, or records of no site.
+    nothing is known: lines with too few cells, say, or records of no site. ``dialect`` is of a
+    text file, whose columns are Arrow arrays of text, with other numbers than in plain notation.
     """
 
     records: int
@@ -397,6 +408,7 @@ class Cells:
     matrix_names: tuple[str, ...] = ()
     image_shape: tuple[int, int] | None = None
     without_value: int = 0
+    dialect: Dialect | None = None
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -426,10 +438,18 @@ class Cells:
             return self.matrix if self.matrix.dtype == np.uint8 else numbers_of(self.matrix)
         out = np.empty((self.records, len(names)))
         for at, name in enumerate(names):
-            out[:, at] = numbers_of(self._column(name))
+            cells = self._cells(name)
+            out[:, at] = numbers_of(
+                cells if self.dialect is None else self.dialect.as_numbers(cells)
+            )
         return out
 
     def _column(self, name: str) -> Any:
+        """With numbers in plain notation."""
+        cells = self._cells(name)
+        return cells if self.dialect is None else self.dialect.as_words(cells)
+
+    def _cells(self, name: str) -> Any:
         if name in self.matrix_names and self.matrix is not None:
             return self.matrix[:, self.matrix_names.index(name)]
         return self.columns[name]

@@ -17,8 +17,9 @@ import numpy as np
 
 from capemix.data.cells import LARGEST_WHOLE, MISSING_WORDS, Cells, Real, Words
 from capemix.data.column import Value
+from capemix.data.dialect import Dialect
+from capemix.data.finding import find_dialect
 from capemix.data.moments import DAY, seconds_of, seconds_of_day
-from capemix.data.readers import open_cells
 from capemix.data.rows import MAX_CLASSES, label_place, named
 from capemix.data.schema import Category, Column, Identifier, Moment, Number, Table
 from capemix.errors import InputError
@@ -51,19 +52,21 @@ class Draft:
 
 
 def draft_table(path: str | Path, label: str | None = None) -> Draft:
-    """A schema that covers a file's rows. Numbers, dates and times get a range that is rounded
-    outwards, and text a list of its values. Text of which nearly every cell is different is taken
-    for identifiers, to be made anew; text that hardly repeats is left out."""
-    cells = open_cells(path, label, labelled=label is not None)
-    return _drafted(cells, label, outwards=True)
+    """A schema that covers a file's rows, and says how the file is written. Numbers, dates and
+    times get a range that is rounded outwards, and text a list of its values. Text of which nearly
+    every cell is different is taken for identifiers, to be made anew; text that hardly repeats is
+    left out."""
+    cells, dialect = find_dialect(path, label)
+    return _drafted(cells, label, dialect, outwards=True)
 
 
 def fitted_table(path: str | Path, label: str) -> Table:
     """The same with ranges as narrow as the rows: for rows that are public, in experiments."""
-    return _drafted(open_cells(path, label), label, outwards=False).table
+    cells, dialect = find_dialect(path, label)
+    return _drafted(cells, label, dialect, outwards=False).table
 
 
-def _drafted(cells: Cells, label: str | None, *, outwards: bool) -> Draft:
+def _drafted(cells: Cells, label: str | None, dialect: Dialect | None, *, outwards: bool) -> Draft:
     columns: list[Column] = []
     left_out: dict[str, str] = {}
     for name in cells.names:
@@ -74,10 +77,11 @@ def _drafted(cells: Cells, label: str | None, *, outwards: bool) -> Draft:
             else:
                 columns.append(found)
     if label is None:
-        return Draft(Table(tuple(columns), drafted=True), left_out)
+        return Draft(Table(tuple(columns), drafted=True, file=dialect), left_out)
     place = label_place(cells, label, [each.name for each in columns])
     listed = Category(label, _classes(cells, label))
-    return Draft(Table(tuple(columns), listed, drafted=True, label_place=place), left_out)
+    table = Table(tuple(columns), listed, drafted=True, label_place=place, file=dialect)
+    return Draft(table, left_out)
 
 
 def _classes(cells: Cells, label: str) -> tuple[Value, ...]:

@@ -1,10 +1,13 @@
 """Files become cells: a reader for each kind of file, by its suffix.
 
 A reader splits a file into records and a record into cells, and looks at nothing else. What the
-cells say is read later, each by itself (`capemix.data.cells`). Of a text file every line is a
-record, or several where a quoted cell has line ends; one that does not have a cell for each column
-is a record without a value. Quotes that are not as RFC 4180 has them are refused: a writer that
-escapes them otherwise would make many records of one.
+cells say is read later, each by itself (`capemix.data.cells`).
+
+A text file is read by a declared dialect. It is first made UTF-8 with plain line ends, a character
+at a time, so that what cannot be decoded spoils its own cell. Then every line is a record, or
+several where the dialect says that a quoted cell may have line ends. A record that does not have a
+cell for each column has no value. Which lines have none is told to the file's owner alone
+(`capemix.data.faults`): what is raised here names no line.
 
 What is refused here is the file as a whole: one that cannot be opened, unpacked, or held in memory,
 or whose header or array names are not usable. docs/guide/reading.md lists it.
@@ -12,24 +15,26 @@ or whose header or array names are not usable. docs/guide/reading.md lists it.
 
 from __future__ import annotations
 
+import codecs
 import io
 import re
 import zlib
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from capemix.data.arrays import read_npz
-from capemix.data.cells import Cells
-from capemix.data.soft_labels import is_soft_label
-from capemix.errors import InputError, quoted, unreadable
+from capemix.data.cells import Cells, one_array
+from capemix.data.dialect import SEPARATORS, USUAL, Dialect
+from capemix.data.parquet import read_parquet
+from capemix.data.rows import check_column, check_names, check_written
+from capemix.errors import InputError, unreadable
 from capemix.kernels.machine import require_unpacked
 
 if TYPE_CHECKING:
     import pyarrow as pa
-
-_LONGEST_FIXED: Final = 1 << 12
-"""Bytes of a cell of fixed length: longer ones are not read."""
 
 _PIECE: Final = 1 << 26
 """Bytes of text that are parsed at a time."""
@@ -37,25 +42,26 @@ _PIECE: Final = 1 << 26
 MAX_LINE: Final = 1 << 24
 """Bytes; a longer record has no value."""
 
-_CAREFUL: Final = re.compile(rb'["\r]|\\\n')
+_SEPARATOR_LINE: Final = re.compile(rb'"?sep=[,;\t|]"?\n', re.IGNORECASE)
+"""The line before the header by which a spreadsheet is told the separator."""
 
-_CELL: Final = rb'(?:"[^"]*+(?:""[^"]*+)*+"|[^",\n]*+)'
-_RECORD: Final = re.compile(_CELL + rb"(?:," + _CELL + rb")*+(?=\n)")
-"""RFC 4180: line ends in quoted cells, and quotes nowhere else. Nothing is tried twice."""
-
-_CELLS: Final = re.compile(rb'(?:\A|,)(?:"([^"]*+(?:""[^"]*+)*+)"|([^,]*+))')
+_CELL: Final = rb'(?:"[^"]*+(?:""[^"]*+)*+"|[^"%s\n]*+)'
+_ONE_LINE_CELL: Final = rb'(?:"[^"]*+(?:""[^"]*+)*+"(?=[%s]|\Z)|(?!")[^%s]*+)'
+_CELLS: Final = r'(?:\A|[%s])(?:"([^"]*+(?:""[^"]*+)*+)"|([^%s]*+))'
 
 
 def open_cells(
     path: str | Path,
     label: str | None = None,
     also: Sequence[str] = (),
+    dialect: Dialect | None = None,
     *,
     labelled: bool = True,
 ) -> Cells:
-    """The cells of a file; its suffix says how it is read. ``label`` names the label's column or
-    array: a table must have it, if it is ``labelled``, and arrays that are named as usual need not
-    be told. ``also`` names other arrays that are wanted; a table's columns are all read."""
+    """The cells of a file; its suffix says how it is read, and for a text file its declared
+    ``dialect``. ``label`` names the label's column or array: a table must have it, if it is
+    ``labelled``, and arrays that are named as usual need not be told. ``also`` names other arrays
+    that are wanted; a table's columns are all read."""
     path = Path(path)
     suffix = suffix_of(path)
     field = f"data file {path.name}"
@@ -65,7 +71,7 @@ def open_cells(
         raise InputError(field, "does not exist", value=path, fix="check the path")
     if path.stat().st_size == 0:
         raise InputError(field, "is empty", fix="give a file with a header")
-    cells = READERS[suffix](path, field, label, also)
+    cells = READERS[suffix](path, field, label, also, dialect)
     if cells.label is not None:
         check_column("label", cells.label, cells.names)
     elif labelled:
@@ -82,120 +88,219 @@ def suffix_of(path: str | Path) -> str | None:
     return next((end for end in READERS if str(path).lower().endswith(end)), None)
 
 
-def check_column(field: str, wanted: str, names: Sequence[str]) -> None:
-    """Refuse the name of a column that is not there."""
-    if wanted in names:
-        return
-    if any(_is_number(name) for name in names):  # then these may be cells, so do not quote them
-        fix = "check the name, and that the first line of the file names the columns"
-    else:
-        fix = f"choose one of {quoted(names)}"
-    raise InputError(field, "names no column of the file", value=wanted, fix=fix)
-
-
-def _is_number(name: str) -> bool:
-    try:
-        float(name)
-    except ValueError:
-        return False
-    return True
-
-
-def _check_names(field: str, names: list[str]) -> None:
-    if "" in names:
-        raise InputError(
-            field,
-            f"has a column without a name, number {names.index('') + 1}",
-            fix="name it, or leave it out (a saved index is no feature)",
-        )
-    twice = sorted({name for name in names if names.count(name) > 1})
-    if twice:
-        raise InputError(field, f"has columns of the same name: {quoted(twice)}", fix="rename them")
-
-
 # -- text ------------------------------------------------------------------------------------------
 
 
-def _read_csv(path: Path, field: str, label: str | None, _also: Sequence[str] = ()) -> Cells:
-    """Every cell as text. Bytes that are no UTF-8 spoil their own cell."""
-    try:
-        packed = path.name.lower().endswith(".gz")
-        data = _unpacked(field, path) if packed else path.read_bytes()
-    except (OSError, EOFError, zlib.error):
-        raise unreadable(field, "CSV") from None
-    data = data.removeprefix(b"\xef\xbb\xbf")
-    data = data.replace(b"\r\n", b"\n").lstrip(b"\n")
-    if not data.strip():
-        raise InputError(field, "is empty", fix="give a file with a header")
-    header, _, body = data.partition(b"\n")
-    if _RECORD.match(header + b"\n") is None:
-        raise unreadable(field, "CSV")
-    names = [name.strip() for name in _split(header)]
-    _check_names(field, names)
-    return _text_cells(field, names, body, label)
+class QuoteError(InputError):
+    """A file in which nobody can tell where the record ends that begins on ``line`` (private)."""
+
+    def __init__(self, field: str, line: int, *, named: bool = False) -> None:
+        self.line = line
+        super().__init__(
+            field,
+            "has a quote that is left open, or that stands inside a cell, or a backslash at the"
+            " end of a line: then nobody can tell where a record ends",
+            value=f"line {line}" if named else None,
+            fix="write it with a CSV writer that doubles quotes (RFC 4180), or as Parquet"
+            + ("" if named else "; `capemix schema draft` names the line"),
+        )
+
+    def named(self) -> QuoteError:
+        """The same with its line, for the file's owner."""
+        return QuoteError(self.field, self.line, named=True)
 
 
-def _unpacked(field: str, path: Path) -> bytes:
+@dataclass(frozen=True, repr=False)
+class Text:
+    """A text file by its ``dialect``: its ``names``, and the lines after its header as UTF-8 with
+    LF (private). ``width`` is how many cells a record has: columns at the end may have no name, and
+    are not read. ``first`` is the number of the first line after the header."""
+
+    dialect: Dialect
+    between: bytes
+    names: tuple[str, ...]
+    width: int
+    body: bytes
+    first: int
+
+
+def read_text(
+    path: Path, field: str, label: str | None, _also: Sequence[str], declared: Dialect | None
+) -> Cells:
+    """Every cell as text."""
+    text = opened(unpacked(path, field), field, declared or usual(path))
+    check_names(field, text.names)
+    if label is not None:
+        if declared is None:
+            check_written("label", label, text.names)
+        check_column("label", label, text.names)
+    return cells_from(text, *set_apart(text, field, is_declared=declared is not None), label)
+
+
+def usual(path: Path) -> Dialect:
+    """How a file is written where nobody says it."""
+    return replace(USUAL, separator="tab") if path.name.lower().endswith(".tsv") else USUAL
+
+
+# -- bytes become lines ----------------------------------------------------------------------------
+
+
+def unpacked(path: Path, field: str) -> bytes:
     """A few kilobytes can unpack to more than any machine holds."""
     import gzip
 
-    parts: list[bytes] = []
-    with gzip.open(path) as stream:
-        while part := stream.read(_PIECE):
-            parts.append(part)
-            require_unpacked(field, sum(map(len, parts)))
-    return b"".join(parts)
+    try:
+        if not path.name.lower().endswith(".gz"):
+            return path.read_bytes()
+        parts: list[bytes] = []
+        with gzip.open(path) as stream:
+            while part := stream.read(_PIECE):
+                parts.append(part)
+                require_unpacked(field, sum(map(len, parts)))
+        return b"".join(parts)
+    except (OSError, EOFError, zlib.error):
+        raise unreadable(field, "CSV") from None
 
 
-def _text_cells(field: str, names: Sequence[str], body: bytes, label: str | None) -> Cells:
+def as_utf8(data: bytes, encoding: str) -> bytes:
+    """A character at a time, so that no line end comes or goes. Bytes that are no UTF-8 stay until
+    their cell is read."""
+    if encoding == "utf-8":
+        return data.removeprefix(codecs.BOM_UTF8)
+    codec = "cp1252"  # Latin-1, and what Windows writes in its place
+    if encoding == "utf-16":  # the mark, or else the header's first character, has the byte order
+        codec = "utf-16-be" if data[:2] == codecs.BOM_UTF16_BE or data[:1] == b"\0" else "utf-16-le"
+        data = data[2:] if data[:2] in (codecs.BOM_UTF16_BE, codecs.BOM_UTF16_LE) else data
+    decoder = codecs.getincrementaldecoder(codec)("replace")
+    pieces = (data[at : at + _PIECE] for at in range(0, len(data), _PIECE))
+    parts = [decoder.decode(piece).encode("utf-8", "replace") for piece in pieces]
+    return b"".join((*parts, decoder.decode(b"", final=True).encode()))
+
+
+def opened(data: bytes, field: str, dialect: Dialect) -> Text:
+    """A file's header and its lines."""
+    between = SEPARATORS[dialect.separator]
+    data = as_utf8(data, dialect.encoding).replace(b"\r\n", b"\n")
+    content = data.lstrip(b"\n")
+    header_line = len(data) - len(content) + 1
+    if mark := _SEPARATOR_LINE.match(content):
+        content, header_line = content[mark.end() :], header_line + 1
+    if not content.strip():
+        raise InputError(field, "is empty", fix="give a file with a header")
+    if not content.endswith(b"\n"):
+        content += b"\n"
+    if dialect.trailing:
+        content = content.replace(between + b"\n", b"\n")
+    header, _, body = content.partition(b"\n")
+    found = split_line(header, dialect)
+    if found is None:
+        raise unreadable(field, "CSV")
+    names = [name.strip() for name in found]
+    while len(names) > 1 and not names[-1]:
+        names.pop()
+    return Text(dialect, between, tuple(names), len(found), body, header_line + 1)
+
+
+# -- lines become cells ----------------------------------------------------------------------------
+
+
+Careful = list[tuple[tuple[int, int], list[str] | None]]
+"""Of each record that is read by itself, from where to where it goes, and its cells, None if it has
+no value."""
+
+
+def cells_from(text: Text, plain: bytes, careful: Careful, label: str | None) -> Cells:
+    """The cells of what `set_apart` found: of plain lines first, then of the others."""
     import pyarrow as pa
 
-    if body and not body.endswith(b"\n"):
-        body += b"\n"
-    plain, careful = _set_apart(field, body, len(names))
-    parts = [_parsed(names, piece) for piece in _pieces(plain)]
-    parts.append(_table(names, [row for row in careful if row is not None]))
+    plain_numbers = (text.dialect.decimal, text.dialect.thousands) == ("point", "none")
+    parts = [_parsed(text.width, piece, text.between) for piece in _pieces(plain)]
+    parts.append(_table(text.width, [row for _, row in careful if row is not None]))
     whole = pa.concat_tables(parts)
-    columns = map(_one, whole.itercolumns())
+    columns = map(one_array, whole.itercolumns())
     return Cells(
         whole.num_rows,
-        dict(zip(names, columns, strict=True)),
+        dict(zip(text.names, columns, strict=False)),  # those at the end have no name
         label,
         without_value=plain.count(b"\n") + len(careful) - whole.num_rows,
+        dialect=None if plain_numbers else text.dialect,
     )
 
 
-def _set_apart(field: str, body: bytes, columns: int) -> tuple[bytes, list[list[str] | None]]:
-    """The lines that arrow may read, and the cells of the others, those with a quote or with half a
-    line end: None for a record without a value."""
+def set_apart(text: Text, field: str, *, is_declared: bool) -> tuple[bytes, Careful]:
+    """The lines that Arrow may read, and each other record: one with a quote, or with half a line
+    end. Where nobody has declared a dialect, a backslash at the end of a line has the file refused,
+    too: MySQL writes it before the line ends in its cells."""
     plain: list[bytes] = []
-    rows: list[list[str] | None] = []
-    at = 0
-    while found := _CAREFUL.search(body, at):
+    rows: Careful = []
+    dialect, body = text.dialect, text.body
+    suspect = _SUSPECT[dialect.quotes if is_declared else "undeclared"].search
+    at, record = 0, record_of(text.between)
+    while found := suspect(body, at):
         start = body.rfind(b"\n", at, found.start()) + 1 or at
         plain.append(body[at:start])
-        # However long the record is, and however many cells it has: no line of it is another.
-        record = _RECORD.match(body, start)
-        if record is None or record[0].endswith(b"\\"):
-            raise InputError(
-                field,
-                "has a quote that is left open, or that stands inside a cell, or a backslash at the"
-                " end of a line: then nobody can tell where a record ends",
-                value="line " + str(body.count(b"\n", 0, start) + 2),
-                fix="write it with a CSV writer that doubles quotes (RFC 4180), or as Parquet",
-            )
-        row = _split(record[0]) if len(record[0]) <= MAX_LINE else []
-        rows.append(row if len(row) == columns else None)
-        at = record.end() + 1
+        row: list[str] | None = None
+        if dialect.quotes != "many-lines":
+            end = body.index(b"\n", start)
+            row = split_line(body[start:end], dialect) if end - start <= MAX_LINE else None
+        else:
+            # However long the record is, and however many cells it has: no line of it is another.
+            whole = record.match(body, start)
+            if whole is None or (not is_declared and whole[0].endswith(b"\\")):
+                raise QuoteError(field, body.count(b"\n", 0, start) + text.first)
+            end = whole.end()
+            row = split_record(whole[0], text.between) if end - start <= MAX_LINE else None
+        rows.append(((start, end), row if row is not None and len(row) == text.width else None))
+        at = end + 1
     return b"".join((*plain, body[at:])), rows
 
 
-def _one(column: Any) -> Any:
-    """A column in one array."""
-    import pyarrow as pa
+_SUSPECT: Final = {
+    "undeclared": re.compile(rb'["\r]|\\\n'),
+    "many-lines": re.compile(rb'["\r]'),
+    "one-line": re.compile(rb'["\r]'),
+    "none": re.compile(rb"\r"),
+}
+"""What Arrow does not read as the dialect has it, or what no record may have."""
 
-    found = column.combine_chunks()
-    return pa.concat_arrays(found.chunks) if isinstance(found, pa.ChunkedArray) else found
+
+@cache
+def record_of(between: bytes) -> re.Pattern[bytes]:
+    """RFC 4180: line ends in quoted cells, and quotes nowhere else. Nothing is tried twice."""
+    cell = _CELL % between
+    return re.compile(cell + b"(?:[" + between + b"]" + cell + rb")*+(?=\n)")
+
+
+@cache
+def _line_of(between: bytes) -> re.Pattern[bytes]:
+    """A line by itself: a cell that begins with a quote ends with one, and any other may have
+    quotes in it."""
+    cell = _ONE_LINE_CELL % (between, between)
+    return re.compile(cell + b"(?:[" + between + b"]" + cell + rb")*+\Z")
+
+
+@cache
+def _cells_between(between: str) -> re.Pattern[str]:
+    return re.compile(_CELLS % (between, between))
+
+
+def split_line(line: bytes, dialect: Dialect) -> list[str] | None:
+    """The cells of one line, None if its quotes do not fit."""
+    between = SEPARATORS[dialect.separator]
+    if dialect.quotes == "none":
+        return [cell.decode("utf-8", "replace") for cell in line.split(between)]
+    if dialect.quotes == "one-line":
+        fits = _line_of(between).match(line) is not None
+    else:
+        found = record_of(between).match(line + b"\n")
+        fits = found is not None and found.end() == len(line)
+    return split_record(line, between) if fits else None
+
+
+def split_record(record: bytes, between: bytes) -> list[str]:
+    """The cells of a record whose quotes fit."""
+    cells = _cells_between(between.decode()).findall(record.decode("utf-8", "replace"))
+    return [quoted.replace('""', '"') if quoted else plain for quoted, plain in cells]
 
 
 def _pieces(text: bytes) -> Iterator[bytes]:
@@ -212,157 +317,61 @@ def _pieces(text: bytes) -> Iterator[bytes]:
         start = cut + 1
 
 
-def _parsed(names: Sequence[str], text: bytes) -> pa.Table:
-    """Lines without a quote; one with another number of cells is left out."""
+def _parsed(width: int, text: bytes, between: bytes) -> pa.Table:
+    """Lines without a quote that means something; one with another number of cells is left out."""
     import pyarrow as pa
     from pyarrow import csv as arrow_csv
 
     if not text.strip(b"\n"):
-        return _table(names, [])
+        return _table(width, [])
     try:
         text.decode()
     except UnicodeDecodeError:
         text = text.decode("utf-8", "replace").encode()
     text = b"\n" + text  # or Arrow would take a mark of byte order off the first line's first cell
-    numbered = [str(at) for at in range(len(names))]
+    numbered = [str(at) for at in range(width)]
     return arrow_csv.read_csv(
         io.BytesIO(text),
         arrow_csv.ReadOptions(column_names=numbered, block_size=len(text) + 1),
         arrow_csv.ParseOptions(
-            quote_char=False, newlines_in_values=False, invalid_row_handler=lambda _row: "skip"
+            delimiter=between.decode(),
+            quote_char=False,
+            newlines_in_values=False,
+            invalid_row_handler=lambda _row: "skip",
         ),
         arrow_csv.ConvertOptions(column_types=dict.fromkeys(numbered, pa.large_string())),
     )
 
 
-def _table(names: Sequence[str], rows: Sequence[Sequence[str]]) -> pa.Table:
+def _table(width: int, rows: Sequence[Sequence[str]]) -> pa.Table:
     import pyarrow as pa
 
-    columns: list[Any] = list(zip(*rows, strict=True)) if rows else [()] * len(names)
+    columns: list[Any] = list(zip(*rows, strict=True)) if rows else [()] * width
     return pa.table(
         {str(at): pa.array(cells, pa.large_string()) for at, cells in enumerate(columns)}
     )
 
 
-def _split(record: bytes) -> list[str]:
-    """The cells of what `_RECORD` has matched."""
-    return [
-        (cell[2] if cell[1] is None else cell[1].replace(b'""', b'"')).decode("utf-8", "replace")
-        for cell in _CELLS.finditer(record)
-    ]
+# -- all of them ---
 
 
-# -- Parquet ---------------------------------------------------------------------------------------
+def _read_npz(
+    path: Path, field: str, label: str | None, also: Sequence[str], _dialect: Dialect | None
+) -> Cells:
+    return read_npz(path, field, label, also)
 
 
-def _read_parquet(path: Path, field: str, label: str | None, _also: Sequence[str]) -> Cells:
-    import pyarrow as pa
-    from pyarrow import parquet
+Reader = Callable[[Path, str, str | None, Sequence[str], Dialect | None], Cells]
+"""From a path, what errors call it, the label's name, names of other arrays that are wanted, and
+how a text file is written, if that is declared."""
 
-    try:
-        with parquet.ParquetFile(path) as opened:
-            require_unpacked(field, _declared(opened.metadata))
-            fields = [each for each in opened.schema_arrow if not _is_beside(each)]
-            names = [each.name for each in fields]
-            _check_names(field, names)
-            texts = [
-                each.path
-                for each in map(opened.schema.column, range(len(opened.schema)))
-                if each.physical_type == "BYTE_ARRAY"
-            ]
-        flat = [each.name for each in fields if not _swells(each.type)]
-        # As a dictionary, one long text in every row is held once; then it is known how long.
-        with parquet.ParquetFile(path, read_dictionary=texts) as opened:
-            rows = opened.metadata.num_rows
-            table = _piecewise(field, opened, flat)
-        found = {name: _undictionaried(field, table.column(name)) for name in flat}
-    except InputError:
-        raise
-    except Exception:  # a tampered file can raise anything
-        raise unreadable(field, "Parquet") from None
-    # What is not read has no value in any record.
-    return Cells(rows, {name: found.get(name, pa.nulls(rows)) for name in names}, label)
-
-
-def _is_beside(each: Any) -> bool:
-    """What is no column of the rows: an index of pandas, and soft labels."""
-    name = each.name
-    return (name.startswith("__index_level_") and name.endswith("__")) or is_soft_label(each)
-
-
-def _swells(kind: Any) -> bool:
-    """Lists, and bytes of one length beyond any word: a few bytes of a file can hold gigabytes of
-    them, and neither is a value."""
-    import pyarrow as pa
-
-    long = pa.types.is_fixed_size_binary(kind) and kind.byte_width > _LONGEST_FIXED
-    return bool(long or pa.types.is_nested(kind))
-
-
-def _declared(metadata: Any) -> int:
-    """The memory that the columns take, as the file says before any of it is unpacked."""
-    lengths = [metadata.schema.column(at).length for at in range(metadata.num_columns)]
-    read = (max(8, length) for length in lengths if length <= _LONGEST_FIXED)
-    numbers = metadata.num_rows * sum(read)
-    groups = map(metadata.row_group, range(metadata.num_row_groups))
-    return int(max(numbers, sum(group.total_byte_size for group in groups)))
-
-
-def _piecewise(field: str, opened: Any, columns: Sequence[str]) -> pa.Table:
-    """These columns, a group of rows at a time, as long as there is memory for all of it."""
-    import pyarrow as pa
-
-    pieces, held = [], 0
-    for at in range(opened.metadata.num_row_groups):
-        pieces.append(opened.read_row_group(at, columns=columns))
-        held += pieces[-1].nbytes
-        require_unpacked(field, held)
-    return pa.concat_tables(pieces) if pieces else opened.read(columns=columns)
-
-
-def _undictionaried(field: str, column: Any) -> Any:
-    """A column in one array, checked; text as plain text, if there is memory for all of it. Text
-    that is no UTF-8 stays bytes, so that it spoils its own cell only."""
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
-    kind = column.type
-    if pa.types.is_dictionary(kind):
-        kind = kind.value_type
-        if _is_text(kind):
-            lengths = [
-                pc.sum(pc.take(pc.binary_length(chunk.dictionary), chunk.indices)).as_py() or 0
-                for chunk in column.chunks
-            ]
-            require_unpacked(field, sum(lengths))
-    text = _is_text(kind)
-    found = _one(column.cast(pa.large_binary() if text else kind))
-    # Of plain numbers and times every bit pattern is safe, and one that means nothing is its own.
-    plain = pa.types.is_primitive(kind) or pa.types.is_decimal(kind)
-    found.validate(full=not plain)
-    if not text:
-        return found
-    try:
-        return found.cast(pa.large_string())
-    except pa.ArrowInvalid:
-        return found
-
-
-def _is_text(kind: Any) -> bool:
-    import pyarrow as pa
-
-    kinds = (pa.types.is_string, pa.types.is_large_string, pa.types.is_binary)
-    return any(is_kind(kind) for is_kind in (*kinds, pa.types.is_large_binary))
-
-
-Reader = Callable[[Path, str, str | None, Sequence[str]], Cells]
-"""From a path, what errors call it, the label's name, and names of other arrays that are wanted."""
+TEXT: Final = (".csv", ".csv.gz", ".tsv", ".txt")
+"""The suffixes of text files."""
 
 READERS: Final[dict[str, Reader]] = {
-    ".csv": _read_csv,
-    ".csv.gz": _read_csv,
-    ".parquet": _read_parquet,
-    ".npz": read_npz,
+    **dict.fromkeys(TEXT, read_text),
+    ".parquet": read_parquet,
+    ".npz": _read_npz,
 }
 """By the suffix of a file's name. tests/test_one_record.py holds each of them to the one-record
 property."""

@@ -11,7 +11,8 @@ import numpy as np
 import numpy.typing as npt
 
 from capemix.data.cells import MISSING_WORDS, Cells, Features, Words, are_distinct, places
-from capemix.errors import InputError
+from capemix.data.dialect import SEPARATORS
+from capemix.errors import InputError, quoted
 
 if TYPE_CHECKING:
     from capemix.data.schema import Table
@@ -305,6 +306,53 @@ def check_classes(classes: Sequence[object], field: str = "classes") -> tuple[st
 def pixel_names(shape: tuple[int, int]) -> tuple[str, ...]:
     """The column names of a flattened image."""
     return tuple(f"pixel_{row}_{column}" for row in range(shape[0]) for column in range(shape[1]))
+
+
+def check_names(field: str, names: Sequence[str]) -> None:
+    """Refuse columns without a name of their own."""
+    if "" in names:
+        raise InputError(
+            field,
+            f"has a column without a name, number {names.index('') + 1}",
+            fix="name it, or leave it out (a saved index is no feature)",
+        )
+    twice = sorted({name for name in names if names.count(name) > 1})
+    if twice:
+        raise InputError(field, f"has columns of the same name: {quoted(twice)}", fix="rename them")
+
+
+def check_written(field: str, wanted: str, names: Sequence[str]) -> None:
+    """A header that is not as the reader expects it may be written in another dialect."""
+    others = set(
+        b"".join(SEPARATORS.values()).decode() + "\0"
+    )  # UTF-16 has a NUL in each plain character
+    if wanted not in names and not others.isdisjoint("".join(names)):
+        raise InputError(
+            field,
+            "names no column of the file, whose header may have other separators than expected, or"
+            " another encoding",
+            value=wanted,
+            fix="draft a schema with `capemix schema draft`, which says how the file is written",
+        )
+
+
+def check_column(field: str, wanted: str, names: Sequence[str]) -> None:
+    """Refuse the name of a column that is not there."""
+    if wanted in names:
+        return
+    if any(_is_number(name) for name in names):  # then these may be cells, so do not quote them
+        fix = "check the name, and that the first line of the file names the columns"
+    else:
+        fix = f"choose one of {quoted(names)}"
+    raise InputError(field, "names no column of the file", value=wanted, fix=fix)
+
+
+def _is_number(name: str) -> bool:
+    try:
+        float(name)
+    except ValueError:
+        return False
+    return True
 
 
 def _chosen(wanted: tuple[str, ...], names: tuple[str, ...]) -> list[int]:

@@ -28,6 +28,7 @@ from capemix.data.cells import Cells, Codes, Real
 from capemix.data.column import Values
 from capemix.data.columns import Category, Column, Number
 from capemix.data.constraints import Constraint
+from capemix.data.dialect import Dialect
 from capemix.data.identifiers import Identifier
 from capemix.data.mending import Rules
 from capemix.data.moments import Moment
@@ -54,7 +55,8 @@ class Table:
     without a label, the column that models will predict. ``constraints``: what no released row
     breaks. ``drafted``: its ranges and lists were
     read from rows. ``confirmed``: the digest of what their owner said to be public knowledge; it
-    holds for that alone, see `is_confirmed`."""
+    holds for that alone, see `is_confirmed`. ``file``: how a text file with the table is written;
+    without it, as RFC 4180 has it."""
 
     format: Literal["capemix-schema/1"] = field(
         default="capemix-schema/1", kw_only=True, repr=False
@@ -66,6 +68,7 @@ class Table:
     confirmed: str | None = None
     target: str | None = field(default=None, kw_only=True)
     constraints: tuple[Constraint, ...] = field(default=(), kw_only=True)
+    file: Dialect | None = field(default=None, kw_only=True)
 
     def __post_init__(self) -> None:
         names = [column.name for column in self._named]
@@ -177,7 +180,7 @@ class Table:
 
     def digest(self) -> str:
         """Of everything that is declared: a confirmation is of this, and of nothing else. What is
-        taken for granted (a linear scale, a label's type) is no part of it."""
+        taken for granted (a linear scale, a label's type, no word of a file) is no part of it."""
         found = as_json(self)
         label = found["label"] and {name: found["label"][name] for name in ("name", "categories")}
         columns = [
@@ -189,6 +192,8 @@ class Table:
         declared |= {name: said for name, said in more.items() if said is not None}
         if self.constraints:
             declared["constraints"] = found["constraints"]
+        if self.file is not None:
+            declared["file"] = found["file"]
         text = json.dumps(declared, sort_keys=True)
         return hashlib.sha256(text.encode()).hexdigest()
 
