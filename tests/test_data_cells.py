@@ -397,7 +397,7 @@ def test_arrays_in_memory_must_fit() -> None:
         cells_of_arrays([[1], [2]], [[0], [1]])
     with pytest.raises(InputError, match="lacks a column of the schema"):
         cells_of_columns({"a": [1]}, ["b"], "y", [1])
-    with pytest.raises(InputError, match="a value for each of the 1 labels"):
+    with pytest.raises(InputError, match="a value for each of the 1 records"):
         cells_of_columns({"a": [1, 2]}, ["a"], "y", [1])
 
 
