@@ -7,28 +7,24 @@ alone: what pandas made of one record's missing cell is not looked at.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     import pandas
     import pyarrow as pa
 
-KINDS: Final = ("pandas", "polars")
 
-
-def kind_of(columns: Any) -> str | None:
-    """Of which library a frame is; None for columns by name."""
+def kind_of(columns: Any) -> type | None:
+    """Of which type a frame is; None for columns by name."""
     library = type(columns).__module__.partition(".")[0]
-    return library if library in KINDS else None
+    return type(columns) if library in ("pandas", "polars") else None
 
 
-def frame_of(found: pa.Table, missing: Sequence[str], kind: str) -> Any:
+def frame_of(found: pa.Table, missing: Sequence[str], kind: type) -> Any:
     """An Arrow table as a frame; ``missing`` names the columns that may have missing cells."""
-    if kind == "pandas":
+    if kind.__module__.startswith("pandas"):
         return pandas_of(found, missing)
-    import polars
-
-    return polars.from_arrow(found)
+    return kind(found)  # a frame of polars is made of such a table
 
 
 def pandas_of(found: pa.Table, missing: Sequence[str]) -> pandas.DataFrame:
