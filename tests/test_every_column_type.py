@@ -173,7 +173,7 @@ def test_every_type_comes_back_through_a_file(
 
 def test_both_kinds_of_files_say_the_same(folder: Path) -> None:
     tables = [schema_of(suffix, folder) for suffix in (".csv", ".parquet")]
-    assert tables[0] == tables[1]
+    assert replace(tables[0], file=None) == tables[1]  # but for how the text is written
     assert {type(column) for column in tables[0].columns} == {Category, Identifier, Moment, Number}
     ours = {each for each in column_types() if each.__module__.startswith("capemix.")}
     assert ours == {Category, Identifier, Moment, Number}
