@@ -232,6 +232,27 @@ def test_the_release_is_the_same_for_any_split_of_the_records(folder: Path) -> N
         assert all(one == pytest.approx(other, abs=0.2) for one, other in there), name
 
 
+# -- without a label -------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("way", [".csv", ".parquet", "pandas", "polars"])
+def test_so_does_a_table_without_a_label(way: str, tmp_path: Path) -> None:
+    rows = tmp_path / (f"rows{way}" if way.startswith(".") else "rows.parquet")
+    write(hospital(), rows)
+    table = replace(draft_table(rows).table, drafted=False)
+    method = {"method": "tables" if way == ".csv" else "class-gaussian", "samples": 1000}
+    if way.startswith("."):
+        coded = open_data(rows, table=table).train
+        made = release_of(coded, epsilon=30.0, source=SeededSource(1), **method)
+        check(pq.read_table(made.save(tmp_path / "out") / "synthetic.parquet"))
+        return
+    given: Any = nullable(hospital()) if way == "pandas" else pl.from_arrow(hospital())
+    found = Synthesizer(30.0, schema=table, test_seed=1, **method).fit(given).sample()
+    assert type(found) is type(given)
+    assert list(found.columns) == list(given.columns)
+    assert list(found.dtypes) == list(given.dtypes)
+
+
 # -- missing cells ---------------------------------------------------------------------------------
 
 
