@@ -55,7 +55,7 @@ from capemix.methods.projected import ProjectedSums
 from capemix.plan import Plan
 from capemix.protocol.step import ReleaseStep
 from capemix.protocol.wire import ProtocolError
-from capemix.queries import Participation, QueryShape, Relation
+from capemix.queries import COUNTED, Participation, QueryShape, Relation
 from capemix.randomness.source import SeededSource, SystemSource
 from capemix.randomness.tables import MAX_SIGMA
 from capemix.run import check_room
@@ -330,7 +330,8 @@ def test_one_curators_rounded_sums_cost_one_gaussian_exactly(relation: Relation)
     for epsilon in (1.0, 10.0):
         rounded = plan.calibrate(epsilon)
         # What each sum moves by, over its noise, squared: whatever the rank, it adds up to one
-        # Gaussian that costs what was asked. A replaced record moves counts and products by less.
+        # Gaussian that costs what was asked. A replaced record moves counts and products by less,
+        # and they have less noise then.
         whole = gaussian_multiplier(epsilon, 1e-5) ** -2
         for rank in (0, 8):
             moved = [
@@ -338,15 +339,16 @@ def test_one_curators_rounded_sums_cost_one_gaussian_exactly(relation: Relation)
                 / query.site_multiplier
                 for query in chosen(rounded, rank).queries()
             ]
-            assert whole * 0.9 < sum(m**2 for m in moved) <= whole
-            if relation is Relation.ADD_REMOVE:
-                assert sum(m**2 for m in moved) == pytest.approx(whole, rel=1e-4)
+            assert whole * (1 - 1e-4) < sum(m**2 for m in moved) <= whole
         assert rounded.guarantee().epsilon == pytest.approx(epsilon, rel=1e-5)
         (cost,) = rounded.costs()
         assert cost.epsilon <= epsilon
         assert documents.from_json(Plan, documents.as_json(rounded), name="plan") == rounded
-    if relation is Relation.REPLACE_ONE:
-        assert (rounded.multiplier or 0.0) < 2 * whole**-0.5
+    noise = [rounded.query(name).site_multiplier for name in (CLASS_SIZES, CENTRES, SPREAD)]
+    shares = [line.share for line in rounded.outline if line.name in (CLASS_SIZES, CENTRES, SPREAD)]
+    factors = (COUNTED, 2.0, COUNTED) if relation is Relation.REPLACE_ONE else (1.0, 1.0, 1.0)
+    for own, share, factor in zip(noise, shares, factors, strict=True):
+        assert own * math.sqrt(share) == pytest.approx(factor * (rounded.multiplier or 0.0))
 
 
 def test_a_release_of_rounded_noise_says_so_and_draws_it(monkeypatch: pytest.MonkeyPatch) -> None:

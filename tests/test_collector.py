@@ -252,31 +252,42 @@ def test_the_noise_of_a_sum_that_is_drawn_cannot_be_changed() -> None:
 
 
 class Dearer(Method):
-    """It may choose what no extreme of its choices has: sums that a replaced record moves more."""
+    """It may choose what no extreme of its choices has: sums that a replaced record moves more, or
+    of so many numbers that the samplers take a part of delta."""
 
     kind: Literal["dearer"] = "dearer"  # type: ignore[misc]
 
     def outline(self, plan: Plan) -> tuple[QueryShape, ...]:
         factor = 2.0 if plan.chosen == {"at": 1} else COUNTED
-        return (QueryShape("counts", "", "class counts", 1, 2, replacement_factor=factor),)
+        width = 10**19 if plan.chosen == {"at": 3} else 1
+        return (QueryShape("counts", "", "class counts", width, 2, replacement_factor=factor),)
 
     def choices(self, plan: Plan) -> tuple[Choice | None, ...]:  # noqa: ARG002
-        return {"at": 0}, {"at": 2}
+        return {"at": 0}, {"at": 4}
 
     def release(self, sums: Collector) -> SyntheticRows:
         raise NotImplementedError
 
 
-def test_no_choice_costs_more_than_those_that_were_charged() -> None:
-    """The budget was charged for the dearest of the choices before the first sum was drawn."""
-    plan = make_plan(FOUND, Dearer(), relation="replace-one", epsilon=2.0)
+@pytest.mark.parametrize("relation", list(Relation))
+def test_no_choice_costs_more_than_those_that_were_charged(relation: Relation) -> None:
+    """The budget was charged for the dearest of the choices before the first sum was drawn, by a
+    ledger in whichever relation."""
+    plan = make_plan(FOUND, Dearer(), relation=relation, epsilon=2.0)
     sums = Collector(plan, Written())
     with pytest.raises(ValueError, match="no choice may cost more than those that were planned"):
-        sums.choose(at=1)
-    sums.choose(at=2)
+        sums.choose(at=3)
+    sums.choose(at=4)
     assert sums.plan.guarantee().epsilon == plan.guarantee().epsilon
-    added = Collector(replace(plan, relation=Relation.ADD_REMOVE), Written())
-    added.choose(at=1)  # a record that is added or removed moves it no more
+    further = Collector(plan, Written())
+    if relation is Relation.ADD_REMOVE:  # a ledger that counts replaced records was charged less
+        with pytest.raises(ValueError, match="no choice may cost more than those that were"):
+            further.choose(at=1)
+        return
+    further.choose(at=1)  # it has as much more noise
+    noise = [each.query("counts").noise_multiplier for each in (further.plan, plan)]
+    assert noise[0] == pytest.approx(2.0 / COUNTED * noise[1])
+    assert further.plan.guarantee().epsilon == pytest.approx(plan.guarantee().epsilon)
 
 
 class Turning(Method):

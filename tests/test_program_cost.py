@@ -4,11 +4,14 @@ one composition with what opens it where records are drawn. Never more than was 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from capemix.accounting.cost import together
 from capemix.accounting.gaussian import gaussian_epsilon, gaussian_multiplier
@@ -25,7 +28,7 @@ from capemix.methods.image_clusters import ImageClusters
 from capemix.methods.mixing import MIXTURES, Mixing
 from capemix.plan import Plan, make_plan
 from capemix.program_cost import ProgramCost
-from capemix.queries import Relation
+from capemix.queries import COUNTED, QueryShape, Relation
 from capemix.randomness.source import SeededSource
 from capemix.run import run
 from capemix.sums.query import NoiseLaw
@@ -94,8 +97,8 @@ def test_sums_in_which_a_record_takes_part_once_cost_what_gaussians_compose_to(
     assert 2.0 * (1 - 1e-3) < epsilon <= 2.0
     choices = [replace(plan, chosen=choice) for choice in plan.method.choices(plan)]
     left = plan.delta - plan.list_failure
-    most = max(composed(each, each.names, left) for each in choices)
-    assert most == pytest.approx(epsilon, rel=1e-4)
+    for each in choices:
+        assert composed(each, each.names, left) == pytest.approx(epsilon, rel=1e-4)
     # With less noise the guarantee says so.
     louder = replace(plan, multiplier=(plan.multiplier or 0.0) / 1.1)
     assert (louder.guarantee().epsilon or math.inf) > 2.0
@@ -111,12 +114,56 @@ def test_the_square_of_a_cost_is_that_of_the_gaussian_that_it_is(relation: Relat
     for order, value in cost.curve.items():
         assert value == pytest.approx(order / 2 * cost.squared, rel=1e-9)
     choices = [replace(plan, chosen=choice) for choice in plan.method.choices(plan)]
-    one_by_one = [together(each.costs_from(each.names[0], relation)) for each in choices]
-    most = max(each.squared or 0.0 for each in one_by_one)
-    assert most == pytest.approx(cost.squared, rel=1e-9)
+    for each in choices:
+        one_by_one = together(each.costs_from(each.names[0], relation))
+        assert one_by_one.squared == pytest.approx(cost.squared, rel=1e-9)
     drawn = make_plan(*DRAWN["all declared"], relation=relation).calibrate(2.0)
     assert [cost.squared for cost in drawn.costs()] == [None]
     assert together([cost, *drawn.costs()]).squared is None
+
+
+class Shared(Method):
+    """Sums with these shares and factors."""
+
+    kind: Literal["shared"] = "shared"  # type: ignore[misc]
+
+    def __init__(self, shares: Sequence[float], factors: Sequence[float]) -> None:
+        self.shares, self.factors = shares, factors
+
+    def outline(self, plan: Plan) -> tuple[QueryShape, ...]:  # noqa: ARG002
+        return tuple(
+            QueryShape(f"sum {at}", "", "class counts", 1, share=share, replacement_factor=factor)
+            for at, (share, factor) in enumerate(zip(self.shares, self.factors, strict=True))
+        )
+
+    def release(self, sums: Any) -> Any:
+        raise NotImplementedError
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    of=st.lists(st.tuples(st.floats(1e-3, 1.0), st.floats(COUNTED, 2.0)), min_size=1, max_size=6),
+    relation=st.sampled_from(Relation),
+    noise=st.floats(1.0, 50.0),
+)
+def test_however_noise_is_shared_out_the_whole_is_one_total_and_no_less_in_another_relation(
+    of: list[tuple[float, float]], relation: Relation, noise: float
+) -> None:
+    """What neighbours move each sum by, over its noise, squared: all of it in the relation in which
+    it is shared out, and no more than is charged in another."""
+    shares, factors = zip(*of, strict=True)
+    known = facts(class_sizes=(50, 60), normalise=RANGE)
+    plan = make_plan(known, Shared(shares, factors), relation=relation, multiplier=noise)
+    for asked in Relation:
+        spent = 0.0
+        for query in plan.queries():
+            factor = query.line.replacement_factor if asked is Relation.REPLACE_ONE else 1.0
+            spent += (factor / query.noise_multiplier) ** 2
+        charged = ProgramCost(plan, asked).costs()[0].squared
+        assert charged is not None
+        assert spent <= charged * (1 + 1e-12)
+        if asked is relation:
+            assert spent == pytest.approx(charged) == pytest.approx(noise**-2)
 
 
 @pytest.mark.parametrize("name", DRAWN)
@@ -269,8 +316,8 @@ def test_draws_of_classes_that_turn_out_small_keep_the_epsilon_asked_for() -> No
 def test_what_is_promised_does_not_depend_on_what_was_measured(
     name: str, relation: Relation
 ) -> None:
-    """Two classes cost less than a thousand, where a record is replaced: nobody may be promised
-    that once it is known how many there are."""
+    """Nor in another relation: nobody may be promised, or charged, less or more once it is known
+    how many classes there are."""
     given, method = ONCE[name]
     plan = make_plan(given, method, relation=relation, epsilon=1.0)
     promised = plan.guarantee().epsilon
@@ -280,7 +327,10 @@ def test_what_is_promised_does_not_depend_on_what_was_measured(
     for classes in ((0, 1), tuple(range(200))):
         known = classes if given.classes is None else given.classes
         found = replace(given, classes=known, class_sizes=(50,) * len(known), normalise=way)
-        assert replace(plan, measured=found).guarantee().epsilon == pytest.approx(promised)
+        known = replace(plan, measured=found)
+        assert known.guarantee().epsilon == pytest.approx(promised)
+        for asked in Relation:
+            assert known.epsilon_in(asked) == pytest.approx(plan.epsilon_in(asked))
 
 
 @pytest.mark.parametrize("count", [40, 4000])

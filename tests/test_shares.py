@@ -26,7 +26,6 @@ from capemix.methods.shares import (
     WORTH,
     GaussianShares,
     centres_part,
-    dearest_octave,
     exactly,
     gaussian_shares,
     octave_of,
@@ -178,6 +177,17 @@ def choices_of(plan: Plan) -> list[dict[str, int]]:
     return [{"rank": rank, "octave": octave} for rank in (0, 4, 9, 16) for octave in range(OCTAVES)]
 
 
+def moved(plan: Plan, relation: Relation) -> float:
+    """How far neighbours move all sums, over the noise that each is carried out with, squared."""
+    found = 0.0
+    for query in plan.queries():
+        noised = query.noised()
+        replaced = relation is Relation.REPLACE_ONE
+        ends = query.line.replacement_factor if replaced else 1.0
+        found += (ends / noised.view_multipliers[noised.strongest]) ** 2
+    return found
+
+
 @pytest.mark.parametrize("relation", list(Relation))
 @pytest.mark.parametrize("name", PLANS)
 def test_whatever_is_chosen_the_total_is_fixed_and_nothing_asked_before_changes(
@@ -188,28 +198,38 @@ def test_whatever_is_chosen_the_total_is_fixed_and_nothing_asked_before_changes(
     before = [line for line in plan.outline if line.name == CLASS_SIZES or line in plan.opening]
     asked = [plan.query(line.name) for line in before]
     assert asked or facts.class_sizes is not None
-    total = sum(query.noise_multiplier**-2 for query in plan.queries())
+    total = moved(plan, relation)
     promised = plan.guarantee().epsilon
     assert promised is not None
     assert promised <= 2.0 * (1 + 1e-9)
     for choice in choices_of(plan):
         made = replace(plan, chosen=choice)
         assert [made.query(query.name) for query in asked] == asked
-        found = sum(query.noise_multiplier**-2 for query in made.queries())
-        assert found == pytest.approx(total, rel=1e-12)
-        epsilon = made.guarantee().epsilon
-        assert epsilon is not None
-        assert epsilon <= promised * (1 + 1e-9)
+        assert moved(made, relation) == pytest.approx(total, rel=1e-12)
+        assert made.guarantee().epsilon == pytest.approx(promised, rel=1e-9)
 
 
-def test_no_octave_costs_a_replaced_record_more_than_the_dearest() -> None:
-    """Nor with directions of a class's own, nor with fewer classes, which are known later."""
-    for columns, classes in TABLES:
-        dearest = gaussian_shares(columns, classes, dearest_octave(columns, classes, 0), 0).signed
-        for octave, rank in itertools.product(range(OCTAVES), range(0, min(columns, 64) + 1, 3)):
-            for fewer in {classes, max(1, classes // 2), 1}:
-                found = gaussian_shares(columns, fewer, octave, rank).signed
-                assert found <= dearest * (1 + 1e-12)
+@pytest.mark.parametrize("relation", list(Relation))
+@pytest.mark.parametrize("name", PLANS)
+def test_the_same_noise_costs_in_no_relation_more_than_is_charged_in_it(
+    name: str, relation: Relation
+) -> None:
+    """Whatever is chosen on the way; and what is charged in another relation than the plan's is
+    charged before anything is chosen."""
+    method, facts = PLANS[name]
+    plan = make_plan(facts, method, relation=relation).calibrate(2.0)
+    for asked in Relation:
+        (charged,) = plan.costs(asked)
+        assert charged.relation is asked
+        assert charged.squared is not None
+        spent = [moved(replace(plan, chosen=choice), asked) for choice in choices_of(plan)]
+        assert max(spent) <= charged.squared * (1 + 1e-12)
+        assert max(spent) > 0.6 * charged.squared
+        assert plan.epsilon_in(asked) == pytest.approx(charged.epsilon)
+    # A replaced record is one removed and one added: at a right angle, or in one direction.
+    added, replaced = ((plan.costs(each)[0].squared or 0.0) for each in Relation)
+    assert 2.0 * added <= replaced * (1 + 1e-12)
+    assert replaced <= 4.0 * added * (1 + 1e-12)
 
 
 def some_rows(records: int) -> LabeledRows:

@@ -237,12 +237,17 @@ def test_cells_are_finer_the_less_noise_there_is() -> None:
 
 
 @settings(max_examples=60, deadline=None)
-@given(noise=st.floats(1e-6, 1e6), records=st.floats(1, 1e9), rank=st.integers(0, 11))
+@given(
+    noise=st.floats(1e-6, 1e6),
+    records=st.floats(1, 1e9),
+    rank=st.integers(0, 11),
+    relation=st.sampled_from(Relation),
+)
 def test_whatever_the_numbers_what_is_chosen_is_possible(
-    noise: float, records: float, rank: int
+    noise: float, records: float, rank: int, relation: Relation
 ) -> None:
     facts = Facts.of(survey(1))
-    chosen = choice_for(facts, noise, records, rank)
+    chosen = choice_for(facts, noise, records, rank, relation)
     assert is_possible(chosen, facts, rank)
     most = choices_of(facts, rank)[0]
     assert all(chosen[name] <= most[name] for name in ("fineness", "apart"))
@@ -254,10 +259,12 @@ def test_no_choice_costs_more_than_is_promised(relation: Relation) -> None:
     facts = Facts.of(survey(1))
     plan = make_plan(facts, Tables(), relation=relation).calibrate(1.0)
     for records in (30.0, 3000.0, 300_000.0):
-        chosen = choice_for(facts, plan.multiplier or 0.0, records, 11)
+        chosen = choice_for(facts, plan.multiplier or 0.0, records, 11, relation)
         made = replace(plan, chosen=chosen)
         assert made.names[: len(plan.opening) + 1] == plan.names[: len(plan.opening) + 1]
-        assert made.guarantee().epsilon <= plan.guarantee().epsilon * (1 + 1e-12) <= 1.0
+        for asked in Relation:
+            assert made.epsilon_in(asked) <= plan.epsilon_in(asked) * (1 + 1e-12)
+        assert plan.guarantee().epsilon <= 1.0
 
 
 # -- fitting ---------------------------------------------------------------------------------------

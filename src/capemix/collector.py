@@ -12,6 +12,7 @@ import numpy.typing as npt
 
 from capemix.facts import CLASS_LIST, Facts
 from capemix.plan import Plan
+from capemix.queries import Relation
 from capemix.randomness.source import SeededSource
 from capemix.sums.query import SumQuery
 from capemix.sums.statistic import Statistic
@@ -183,9 +184,7 @@ class Collector:
 
 
 def _dearer(plan: Plan, before: Plan) -> bool:
-    """Whether sums that are one Gaussian promise less than was promised before. (Draws that wait
-    for facts are held against what was asked for by themselves.)"""
-    promised, epsilon = before.guarantee().epsilon, plan.guarantee().epsilon
-    if promised is None:
-        return False
-    return epsilon is None or epsilon > promised * (1 + 1e-9)
+    """Whether sums that are one Gaussian promise less than was promised before: in the plan's
+    relation, or in another, in which a ledger may have been charged. (Draws that wait for facts are
+    held against what was asked for by themselves.)"""
+    return any(plan.epsilon_in(each) > before.epsilon_in(each) * (1 + 1e-9) for each in Relation)

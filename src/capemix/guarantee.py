@@ -24,7 +24,9 @@ class Status(StrEnum):
 
 @dataclass(frozen=True)
 class ViewCost:
-    """The cost against one kind of observer. None: not bounded by this accountant."""
+    """The cost against one kind of observer. None: not bounded by this accountant.
+    ``noise_multiplier``: the noise over the most that one record changes it by; of drawn rows, over
+    what one adds."""
 
     noise: float
     noise_multiplier: float

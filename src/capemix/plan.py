@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
@@ -38,9 +38,12 @@ class Plan:
     by the program's opening sums. Once they are, ``measured`` has them. ``chosen`` is what the
     method chose on the way.
 
-    ``epsilon`` is what was asked for, infinite for no privacy. ``opening_multiplier`` is the noise
-    of all opening sums as one, over what a record adds, as the strongest view has it, and
-    ``multiplier`` that of the method's own sums; None until calibrated.
+    ``epsilon`` is what was asked for, infinite for no privacy. ``relation`` says which datasets
+    count as neighbours: it fixes how noise is shared out over sums. What they cost in another is
+    asked for by name, and is the cost of the same noise. ``opening_multiplier`` is the noise of all
+    opening sums as one, over the most that neighbours move them by, as the strongest view has it,
+    and ``multiplier`` that of the method's own sums; of drawn rows, over what a record adds. None
+    until calibrated.
     """
 
     facts: Facts
@@ -218,10 +221,11 @@ class Plan:
         multiplier: float,
         name: str | None = None,
     ) -> SumQuery:
-        """A sum of ``line``, which has its share of the noise that ``multiplier`` gives to all the
-        lines ``among`` which it is, as the strongest view has it."""
+        """A sum of ``line``, which has its share of the 1/m^2 that ``multiplier`` gives to all the
+        lines ``among`` which it is, as the strongest view has it: the most that neighbours move it
+        by, over its noise, squared. So the whole is the same, whatever the shares."""
         share = line.share / line.repeats / sum(each.share for each in among)
-        own = multiplier / math.sqrt(share)
+        own = multiplier / math.sqrt(share) * line.moves(self.relation)
         federation = self.federation
         seen = min(federation.view_factors().values()) * (1.0 / math.sqrt(federation.sites))
         return SumQuery(name or line.names[0], line, federation, self.law, own / seen)
@@ -273,12 +277,12 @@ class Plan:
                 "must be sound to be counted: a paper claim bounds nothing",
                 fix="use the sound accountant, or count nothing",
             )
-        return ProgramCost(self).costs(relation or self.relation)
+        return ProgramCost(self, relation).costs()
 
     def cost_alone(self, relation: Relation) -> Cost | None:
         """All of a release of this plan, by its own epsilon and delta, where its opening sums are
         accounted by themselves; None in another relation than the plan's."""
-        return ProgramCost(self).cost_alone(relation)
+        return ProgramCost(self, relation).cost_alone()
 
     def costs_from(self, name: str, relation: Relation) -> list[Cost]:
         """Of one sum and of each that follows, as a site counts them."""
@@ -290,10 +294,8 @@ class Plan:
         return [found[self.query(each).line] for each in names]
 
     def epsilon_in(self, relation: Relation) -> float:
-        """What the plan's sums cost in another relation than its own: an opening before a drawn sum
-        is added to it, whatever was measured."""
-        other = replace(self, relation=relation)
-        return max(each.added if each.apart else each.proved for each in ProgramCost(other).choices)
+        """What the plan's noise costs in a relation, whatever the method chooses on the way."""
+        return ProgramCost(self, relation).worst.proved
 
     def conservative_epsilon(self) -> float:
         """What the plan's noise costs by Rényi accounting, whatever the method chooses: a looser

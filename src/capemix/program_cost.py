@@ -62,9 +62,16 @@ class BudgetLine:
 
 @dataclass(frozen=True, eq=False)
 class ProgramCost:
-    """The cost of one plan's sums, by the noise that the plan has."""
+    """The cost of one plan's sums, by the noise that the plan has: in the relation that its noise
+    was shared out in, unless it is asked for in another."""
 
     plan: Plan
+    asked: Relation | None = None
+
+    @property
+    def relation(self) -> Relation:
+        """In which the cost is."""
+        return self.asked or self.plan.relation
 
     @cached_property
     def part(self) -> float:
@@ -104,7 +111,7 @@ class ProgramCost:
         """The opening sums as one."""
         plan = self.plan
         parts = self._noised(plan.opening, known(plan.opening_multiplier))
-        return as_one(parts, list_failure=self.list_failure)
+        return as_one(parts, plan.relation, list_failure=self.list_failure)
 
     @cached_property
     def whole(self) -> mint.NoisedSum:
@@ -117,12 +124,12 @@ class ProgramCost:
         if plan.opening:
             opening = self._noised(plan.opening, known(plan.opening_multiplier))
         parts = [*opening, *self._noised(plan.body, multiplier)]
-        return as_one(parts, list_failure=self.list_failure)
+        return as_one(parts, plan.relation, list_failure=self.list_failure)
 
     def epsilon(self, noised: mint.NoisedSum, delta: float) -> float:
         """What is proved of a sum by itself against the strongest view."""
         strongest = noised.view_multipliers[noised.strongest]
-        return mint.sound_epsilon(noised, strongest, delta, self.plan.relation)
+        return mint.sound_epsilon(noised, strongest, delta, self.relation)
 
     # -- a drawn sum after the opening ones ----------------------------------------------------
 
@@ -165,11 +172,12 @@ class ProgramCost:
     @cached_property
     def proved(self) -> float:
         """The epsilon that is proved of all sums, at the plan's delta. With a budget there is one
-        proof for a drawn sum, whatever was measured: two to choose from would prove neither."""
+        proof for a drawn sum, whatever was measured: two to choose from would prove neither. The
+        envelope is of the plan's own relation."""
         plan = self.plan
         if not self.apart:
             return self.epsilon(self.whole, plan.delta)
-        if plan.epsilon is None or not self.adaptive:
+        if plan.epsilon is None or not self.adaptive or self.relation is not plan.relation:
             return self.added
         found = self.envelope
         fits = found is not None and self.below(found) <= _FITS
@@ -186,7 +194,7 @@ class ProgramCost:
                 noised,
                 noised.view_multipliers[noised.strongest],
                 self.plan.delta * part - noised.failure,
-                self.plan.relation,
+                self.relation,
             )
             for noised, part in parts
         )
@@ -236,10 +244,12 @@ class ProgramCost:
         where its sums are one Gaussian, all of that as it was before facts were measured. What is
         promised was fixed then: facts that make it cheap do not make it less."""
         plan = self.plan
-        others = (choice for choice in plan.method.choices(plan) if choice != plan.chosen)
-        found = [self, *(ProgramCost(replace(plan, chosen=choice)) for choice in others)]
+        choices = (choice for choice in plan.method.choices(plan) if choice != plan.chosen)
+        others = (replace(plan, chosen=choice) for choice in choices)
+        found = [self, *(ProgramCost(other, self.asked) for other in others)]
         if plan.measured is not None and not plan.drawn:
-            found += ProgramCost(replace(plan, measured=None, chosen=None)).choices
+            before = replace(plan, measured=None, chosen=None)
+            found += ProgramCost(before, self.asked).choices
         return found
 
     @cached_property
@@ -247,10 +257,10 @@ class ProgramCost:
         """The program after the choice that costs most."""
         return max(self.choices, key=lambda each: each.proved)
 
-    def costs(self, relation: Relation) -> list[Cost]:
+    def costs(self) -> list[Cost]:
         """What the opening sums cost, if they are accounted by themselves, and the others; the
         latter no less than after any choice."""
-        delta = self.plan.delta
+        delta, relation = self.plan.delta, self.relation
         if not self.apart:
             return [dearest([sum_cost(each.whole, delta, relation) for each in self.choices])]
         part = delta * _OPENING_DELTA
@@ -258,13 +268,14 @@ class ProgramCost:
         own = dearest([sum_cost(each.whole, rest, relation) for each in self.choices])
         return [sum_cost(self.opened, part, relation), own]
 
-    def cost_alone(self, relation: Relation) -> Cost | None:
+    def cost_alone(self) -> Cost | None:
         """All sums together, by their own epsilon and delta, where the opening ones are accounted
         by themselves; None in another relation than the plan's."""
         plan = self.plan
-        if not self.apart or relation is not plan.relation or not math.isfinite(self.worst.proved):
+        own = self.relation is plan.relation
+        if not (self.apart and own and math.isfinite(self.worst.proved)):
             return None
-        return alone_cost(self.worst.proved, plan.delta, relation)
+        return alone_cost(self.worst.proved, plan.delta, plan.relation)
 
     def budget(self) -> Iterator[BudgetLine]:
         """What each sum costs, in order; after the choice that the method will make, if declared
@@ -312,7 +323,8 @@ class ProgramCost:
     def _as_one(self, parts: Times) -> mint.NoisedSum:
         """Some of the sums as one, with what a list of classes takes of delta if it is of them."""
         has_list = any(part.query.name == CLASS_LIST for part, _ in parts)
-        return as_one(parts, list_failure=self.list_failure if has_list else 0.0)
+        failure = self.list_failure if has_list else 0.0
+        return as_one(parts, self.plan.relation, list_failure=failure)
 
 
 def shared(plan: Plan, multiplier: float) -> Plan:
@@ -346,11 +358,7 @@ def _opening_noise(plan: Plan, epsilon: float) -> float | None:
     whole budget buys."""
     if not plan.opening:
         return None
-    unit = ProgramCost(replace(plan, opening_multiplier=1.0))
-    moved = squared_shift(unit.opened, plan.relation)
-    if moved is None:
-        raise ValueError("the opening sums draw no records")
-    return math.sqrt(moved / unit.part) * gaussian_multiplier(epsilon, plan.delta)
+    return gaussian_multiplier(epsilon, plan.delta) / math.sqrt(ProgramCost(plan).part)
 
 
 def settled(plan: Plan) -> Plan:

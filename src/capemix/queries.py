@@ -21,6 +21,10 @@ class Relation(StrEnum):
     ADD_REMOVE = "add-or-remove-one"
     REPLACE_ONE = "replace-one"
 
+    def moves(self, replacement_factor: float) -> float:
+        """How far neighbours move a sum that every record joins, over its norm bound, at most."""
+        return replacement_factor if self is Relation.REPLACE_ONE else 1.0
+
 
 class Selection(StrEnum):
     """How records are drawn into a row of a query."""
@@ -57,6 +61,10 @@ ALL_ONCE: Final = Participation(1, 1, 1)
 """Every record takes part, once."""
 
 
+SIGNED: Final = 2.0
+"""The `QueryShape.replacement_factor` of vectors that may point either way: from one end to the
+other."""
+
 COUNTED: Final = math.sqrt(2.0)
 """The `QueryShape.replacement_factor` of counts, of histograms and of products v v^T: no two
 records add vectors of which the inner product is below 0, so a change is no longer than a removal
@@ -73,8 +81,8 @@ class QueryShape:
     says in words what is added, and ``statistic`` which kind of statistic does it. ``share`` is
     this line's part of the budget, in parts of all the outline's shares; a line that is asked for
     several times has an even part of it each time. ``replacement_factor`` is the largest change
-    when a record is replaced, over the norm bound: 2 from one end to the other, and `COUNTED` where
-    no two records add vectors that point away from each other. It is no less, since a record may
+    when a record is replaced, over the norm bound: `SIGNED`, or `COUNTED` where no two records add
+    vectors that point away from each other. It is no less, since a record may
     leave one group for another. The noisy sums are handed on over ``divisor``.
     """
 
@@ -86,7 +94,7 @@ class QueryShape:
     l2_norm_bound: float = 1.0
     share: float = 1.0
     repeats: int = 1
-    replacement_factor: float = 2.0
+    replacement_factor: float = SIGNED
     divisor: float = 1.0
     draws: tuple[Participation, ...] = ()
 
@@ -128,6 +136,11 @@ class QueryShape:
     def always(self) -> bool:
         """Whether nothing is left to chance: every record takes part in every row of its group."""
         return self.poisson and all(group.always for group in self.participation)
+
+    def moves(self, relation: Relation) -> float:
+        """How far neighbours move the sum, over what one record adds. What one record adds to a
+        drawn row is all that is said of it: how likely it is there decides the rest."""
+        return 1.0 if self.drawn else relation.moves(self.replacement_factor)
 
     @property
     def names(self) -> tuple[str, ...]:

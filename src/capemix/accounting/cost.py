@@ -59,7 +59,7 @@ def sum_cost(noised: NoisedSum, delta: float, relation: Relation) -> Cost:
         noised.query.participation,
         multiplier,
         relation,
-        replacement_factor=noised.replacement_factor,
+        replacement_factor=noised.query.replacement_factor,
     )
     real = noised.arithmetic == REAL
     return Cost(
@@ -119,7 +119,7 @@ def squared_shift(noised: NoisedSum, relation: Relation) -> float | None:
     """How far one record moves a sum, over the noise, squared; None where records are drawn."""
     if not noised.query.always:
         return None
-    moved = noised.replacement_factor if relation is Relation.REPLACE_ONE else 1.0
+    moved = relation.moves(noised.query.replacement_factor)
     draws = max(group.draws for group in noised.query.participation)
     noise = noised.view_multipliers[noised.strongest]
     return math.inf if noise < LEAST_MULTIPLIER else draws * (moved / noise) ** 2

@@ -78,8 +78,7 @@ class NoisedSum:
 
     ``view_multipliers``: for each view the noise that a record faces, over ``l2_norm_bound``.
     ``site_sigma``: one site's noise in lattice units (None in real arithmetic); ``summands`` such
-    noises face a record. ``replacement_factor``: the largest change when a record is replaced,
-    over the norm bound.
+    noises face a record.
     """
 
     query: QueryShape
@@ -87,7 +86,6 @@ class NoisedSum:
     arithmetic: str
     site_sigma: float | None
     summands: int
-    replacement_factor: float = 2.0
     graph_failure: float = 0.0
     list_failure: float = 0.0
 
@@ -171,7 +169,7 @@ def _samplers_delta(epsilon: float, *noised: NoisedSum) -> float:
 def tight_epsilon(noised: NoisedSum, multiplier: float, delta: float, relation: Relation) -> float:
     """What the continuous Gaussian costs at this delta: exactly where every record takes part, by
     privacy losses where records are drawn, and by Rényi orders where neither is known."""
-    participation, replaced = noised.query.participation, noised.replacement_factor
+    participation, replaced = noised.query.participation, noised.query.replacement_factor
     if not noised.query.always:
         renyi = renyi_epsilon(noised, multiplier, delta, relation)
         if renyi > _MOST_PLD:
@@ -187,7 +185,7 @@ def renyi_epsilon(noised: NoisedSum, multiplier: float, delta: float, relation: 
         multiplier,
         delta,
         relation,
-        replacement_factor=noised.replacement_factor,
+        replacement_factor=noised.query.replacement_factor,
     )
 
 
@@ -217,7 +215,7 @@ def mint_sound(
     views = {
         name: ViewCost(
             noise=multiplier * unit,
-            noise_multiplier=multiplier,
+            noise_multiplier=multiplier / noised.query.moves(relation),
             epsilon=_finite(of_view(multiplier)),
         )
         for name, multiplier in noised.view_multipliers.items()

@@ -377,8 +377,7 @@ def delta_profile(
 def _moved(groups: Sequence[Participation], relation: Relation, replacement_factor: float) -> float:
     """How far a record moves the one Gaussian that it is when no draw is left to chance: once a
     draw, and a replaced one by as many norm bounds."""
-    ends = replacement_factor if relation is Relation.REPLACE_ONE else 1.0
-    return ends * math.sqrt(max(group.draws for group in groups))
+    return relation.moves(replacement_factor) * math.sqrt(max(group.draws for group in groups))
 
 
 def sampler_delta(epsilon: float, coordinates: int, summands: int, eta: float) -> float:

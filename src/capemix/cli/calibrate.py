@@ -125,8 +125,8 @@ def account(
     multiplier: Annotated[
         float | None,
         typer.Option(
-            help="The noise of all sums taken as one, over what one record adds to them, as the"
-            " strongest observer has it.",
+            help="The noise of all sums taken as one, over the most that one record changes them by"
+            " (rows of drawn records: over what one adds), as the strongest observer has it.",
             show_default=False,
         ),
     ] = None,

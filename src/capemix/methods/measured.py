@@ -20,7 +20,7 @@ from capemix.errors import InputError
 from capemix.facts import CLASS_LIST, CLASS_SIZES, CLIP_NORM, RANGES, SCALES, Facts
 from capemix.methods.gaussians import shrunk_sizes
 from capemix.methods.told import listed, records_of, stands_out, sure, told_sizes
-from capemix.queries import COUNTED, QueryShape
+from capemix.queries import COUNTED, SIGNED, QueryShape
 from capemix.statistics.histograms import (
     BINS,
     EXPONENTS,
@@ -134,7 +134,7 @@ def lines(plan: Plan) -> tuple[QueryShape, ...]:
             groups,
             bound,
             plan.method.opening_share(name, width),
-            replacement_factor=2.0 if name == SCALES else COUNTED,
+            replacement_factor=SIGNED if name == SCALES else COUNTED,
         )
         for name, (reads, kind, numbers, groups, bound) in ((name, of[name]) for name in names)
     )

@@ -15,7 +15,7 @@ from capemix.facts import CLASS_SIZES
 from capemix.methods.gaussians import shrunk_sizes
 from capemix.methods.measured import counts_of
 from capemix.methods.told import listed, stands_out, told_sizes
-from capemix.queries import COUNTED, QueryShape
+from capemix.queries import COUNTED, SIGNED, QueryShape
 from capemix.statistics.moments import NORMS, Moments, NormHistogram, Spreads
 from capemix.statistics.projection import Projection
 from capemix.sums.steps import DeclaredMap
@@ -41,7 +41,7 @@ def line(
     it is clipped at. A replaced record moves sums of moments from one end to the other, and counts
     and products by less, unless ``replacement_factor`` says it."""
     if replacement_factor is None:
-        replacement_factor = COUNTED if statistic in ("spreads", "class counts") else 2.0
+        replacement_factor = COUNTED if statistic in ("spreads", "class counts") else SIGNED
     found: tuple[QueryShape, ...] = ()
     if norms:
         found += (

@@ -44,7 +44,6 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache
 from typing import Final
 
 from capemix.facts import CLIP_NORM, RANGES, SCALES
@@ -102,12 +101,6 @@ class GaussianShares:
     spread: float
     own: float
 
-    @property
-    def signed(self) -> float:
-        """The part of the sums whose vectors may point either way: a replaced record changes them
-        by most. Once sizes are known by other sums, theirs is shared out too."""
-        return self.centre + self.first + self.again
-
 
 def sizes_share(columns: int) -> float:
     """Of class sizes, before anything is known of the number of records."""
@@ -148,14 +141,6 @@ def octave_of(records: float, noise: float) -> int:
     if records <= noise:
         return 0
     return most if noise <= records * 2.0**-most else math.floor(math.log2(records / noise))
-
-
-@lru_cache(maxsize=256)
-def dearest_octave(columns: int, classes: int, rank: int) -> int:
-    """The octave in which a replaced record costs most: it moves means by more than counts."""
-    return max(
-        range(OCTAVES), key=lambda each: gaussian_shares(columns, classes, each, rank).signed
-    )
 
 
 def exactly(lines: Sequence[QueryShape]) -> tuple[QueryShape, ...]:

@@ -172,7 +172,6 @@ class SumQuery:
             arithmetic=ARITHMETIC[self.law],
             site_sigma=self.site_deviation if self.on_lattice else None,
             summands=self.federation.adversary.honest,
-            replacement_factor=self.line.replacement_factor,
             graph_failure=self.federation.graph_failure(),
         )
 

@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from capemix.documents import enlist, family
+from capemix.queries import SIGNED
 
 Array = npt.NDArray[Any]
 Codes = npt.NDArray[np.int64]
@@ -96,7 +97,7 @@ def kind_of(asked: Statistic) -> str:
 def replacement_factor_of(asked: Statistic) -> float:
     """The largest change when a record is replaced, over the norm bound: 2, from one end to the
     other, unless the statistic says that it is less (`QueryShape.replacement_factor`)."""
-    return float(getattr(asked, "replacement_factor", 2.0))
+    return float(getattr(asked, "replacement_factor", SIGNED))
 
 
 family(Statistic, lambda: _KINDS.values())

@@ -25,12 +25,11 @@ from capemix.methods.gaussians import tuned_rank
 from capemix.methods.projected import ProjectedSums, line
 from capemix.methods.shares import (
     OCTAVES,
-    dearest_octave,
     exactly,
     gaussian_shares,
     octave_of,
 )
-from capemix.queries import COUNTED, QueryShape
+from capemix.queries import COUNTED, SIGNED, QueryShape, Relation
 from capemix.statistics.projection import MOST_KEPT
 from capemix.sums.rows import LATTICE_STEP
 from capemix.sums.steps import Coverage, SiteZScore, Step
@@ -114,12 +113,8 @@ class ClassGaussian(Method):
     def choices(self, plan: Plan) -> tuple[Choice | None, ...]:
         """Both may be chosen after the class sizes are known: they have the same total noise, fixed
         in advance, and the same lines up to there, so that a filter covers the choice (Feldman,
-        Zrnic 2021). Where a replaced record counts, no octave costs more than theirs."""
-        width, classes = plan.known.width, plan.known.groups
-        return tuple(
-            {"rank": rank, "octave": dearest_octave(width, classes, rank)}
-            for rank in (0, self.most_rank(plan))
-        )
+        Zrnic 2021)."""
+        return {"rank": 0, "octave": 0}, {"rank": self.most_rank(plan), "octave": OCTAVES - 1}
 
     def foreseen(self, plan: Plan) -> Choice | None:
         sizes = plan.facts.class_sizes
@@ -127,8 +122,10 @@ class ClassGaussian(Method):
 
     def chosen(self, plan: Plan, records: float) -> Choice:
         """For so many records, as declared or counted with noise."""
-        classes, noise = plan.known.groups, plan.multiplier or 0.0
-        return rank_and_octave(records, classes, self.most_rank(plan), noise)
+        most = self.most_rank(plan)
+        return rank_and_octave(
+            records, plan.known.groups, most, plan.multiplier or 0.0, plan.relation
+        )
 
     def outline(self, plan: Plan) -> tuple[QueryShape, ...]:
         facts = plan.known
@@ -166,11 +163,16 @@ class ClassGaussian(Method):
         return (*coded, *clipped_steps(plan, "the noisy median of the norms"))
 
 
-def rank_and_octave(records: float, classes: int, most_rank: int, noise: float) -> Choice:
-    """For so many records, as declared or counted with noise, under sums with noise of multiplier
-    ``noise`` as one. A single class has no spread of its own beside that of all."""
-    rank = tuned_rank(records, classes, most_rank, noise / math.sqrt(_OWN)) if classes > 1 else 0
-    return {"rank": rank, "octave": octave_of(records, noise)}
+def rank_and_octave(
+    records: float, classes: int, most_rank: int, multiplier: float, relation: Relation
+) -> Choice:
+    """For so many records, as declared or counted with noise, under sums with noise of
+    ``multiplier`` as one. A class's own spread is of products, and most of the others of means; a
+    single class has no spread of its own beside that of all."""
+    on_spread, on_mean = (relation.moves(factor) * multiplier for factor in (COUNTED, SIGNED))
+    on_own = on_spread / math.sqrt(_OWN)
+    rank = tuned_rank(records, classes, most_rank, on_own) if classes > 1 else 0
+    return {"rank": rank, "octave": octave_of(records, on_mean)}
 
 
 def gaussian_lines(width: int, classes: int, chosen: Choice) -> tuple[QueryShape, ...]:

@@ -37,7 +37,7 @@ from capemix.methods.image_clusters.estimate import (
 )
 from capemix.methods.projected import line
 from capemix.methods.shares import centres_part, exactly, sizes_share
-from capemix.queries import QueryShape
+from capemix.queries import COUNTED, QueryShape
 from capemix.statistics.moments import replaced_moments
 from capemix.statistics.projection import MOST_EXACT, MOST_KEPT
 from capemix.statistics.scattering import features_of
@@ -195,7 +195,9 @@ class ImageClusters(Method):
             len(plan.known.listed),
             min(self.most_rank(plan), self.smooth(plan)),
             MOST_CLUSTERS,
-            (plan.multiplier or 0.0) / math.sqrt(SHARES[CLUSTER_SPREADS]),
+            plan.relation.moves(COUNTED)
+            * (plan.multiplier or 0.0)
+            / math.sqrt(SHARES[CLUSTER_SPREADS]),
         )
         return {"rank": rank, "clusters": clusters}
 

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Final
 
 from capemix.facts import CLASS_SIZES, Facts
 from capemix.methods.class_gaussian import gaussian_lines, rank_and_octave
-from capemix.methods.shares import OCTAVES, dearest_octave, exactly, sizes_share
+from capemix.methods.shares import OCTAVES, exactly, sizes_share
 from capemix.methods.tables.grid import FINENESS, edges_of, fineness_of, grid_of
-from capemix.queries import COUNTED, QueryShape
+from capemix.queries import COUNTED, QueryShape, Relation
 from capemix.statistics.cells import Column, Columns, pairs_norm, pairs_width
 
 if TYPE_CHECKING:
@@ -49,10 +49,13 @@ column would not stand out of it, and rows of Gaussians are nearer without them.
 NAMES: Final = ("pairs", "fineness", "apart", "bins", "rank", "octave")
 
 
-def choice_for(facts: Facts, noise: float, records: float, most_rank: int) -> Choice:
-    """For so many records, declared or counted with noise, under sums with noise of multiplier
-    ``noise`` as one."""
+def choice_for(
+    facts: Facts, multiplier: float, records: float, most_rank: int, relation: Relation
+) -> Choice:
+    """For so many records, declared or counted with noise, under sums with noise of ``multiplier``
+    as one."""
     k, classes = columns_of(facts), facts.groups
+    noise = relation.moves(COUNTED) * multiplier
     rest = 1.0 - sizes_share(facts.width)
     on_cell = noise * math.sqrt(k / (CELLS_PART * rest))
     on_pair = noise * norm_of(facts) / math.sqrt((1.0 - CELLS_PART) * rest)
@@ -62,8 +65,8 @@ def choice_for(facts: Facts, noise: float, records: float, most_rank: int) -> Ch
     fineness = fineness_of(records, on_cell) if pairs or records >= LEAST_BINS * on_cell else 0
     gaussian = {"rank": 0, "octave": 0}
     if not pairs:
-        sums = noise / math.sqrt((1.0 - CELLS_PART if fineness else 1.0) * rest)
-        gaussian = rank_and_octave(records, classes, most_rank, sums)
+        sums = multiplier / math.sqrt((1.0 - CELLS_PART if fineness else 1.0) * rest)
+        gaussian = rank_and_octave(records, classes, most_rank, sums, relation)
     wanted = math.sqrt(signal / 2.0) if math.isfinite(signal) else BINS[1]
     return {
         "pairs": int(pairs),
@@ -79,9 +82,9 @@ def choices_of(facts: Facts, most_rank: int) -> tuple[Choice, ...]:
     fine = {"fineness": FINENESS[1], "apart": 1}
     pairs = {"pairs": 1, **fine, "bins": _fitting(facts, BINS[1]), "rank": 0, "octave": 0}
     gaussian = (
-        {**cells, "pairs": 0, "bins": BINS[0], "rank": rank, "octave": _dearest(facts, rank)}
+        {**cells, "pairs": 0, "bins": BINS[0], "rank": rank, "octave": octave}
         for cells in (fine, {"fineness": 0, "apart": 0})
-        for rank in (0, most_rank)
+        for rank, octave in ((0, 0), (most_rank, OCTAVES - 1))
     )
     return (*((pairs,) if has_pairs(facts) else ()), *gaussian)
 
@@ -201,7 +204,3 @@ def _fine(facts: Facts, fineness: int) -> Columns:
 
 def _cells(facts: Facts, fineness: int) -> int:
     return sum(column.cells for column in _fine(facts, fineness))
-
-
-def _dearest(facts: Facts, rank: int) -> int:
-    return dearest_octave(facts.width, facts.groups, rank)
