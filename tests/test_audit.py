@@ -43,7 +43,7 @@ from capemix.facts import Facts
 from capemix.methods import Method, SyntheticRows
 from capemix.methods.mixing.planning import plan_mixtures
 from capemix.plan import Plan, make_plan
-from capemix.queries import Participation, QueryShape
+from capemix.queries import Participation, QueryShape, Relation
 from capemix.randomness.source import ByteStream, SeededSource, derive_key
 from capemix.randomness.tables import rounded_gaussian
 from capemix.release import read_release
@@ -447,8 +447,9 @@ def test_facts_with_a_fifth_too_little_noise_are_caught(monkeypatch: pytest.Monk
 def test_a_fact_that_is_not_charged_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     setting = tight_facts()
 
-    def but_ranges(parts: Any, **failure: float) -> mint.NoisedSum:
-        return as_one([part for part in parts if part[0].query.name != "ranges"], **failure)
+    def but_ranges(parts: Any, relation: Relation, **failure: float) -> mint.NoisedSum:
+        counted = [part for part in parts if part[0].query.name != "ranges"]
+        return as_one(counted, relation, **failure)
 
     monkeypatch.setattr(program_cost, "as_one", but_ranges)
     assert program_audited(setting, 2000).violated
