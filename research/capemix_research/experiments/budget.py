@@ -54,11 +54,14 @@ def lines() -> Iterator[Line]:
             plan = make_plan(facts(3, 500), gaussians, epsilon=epsilon, **who)
             yield _line(f"class Gaussians, {where}, epsilon {epsilon:g}", plan)
         plan = make_plan(facts(3, 500, sizes=False, ranges=False), gaussians, epsilon=1.0, **who)
-        apart = make_plan(facts(3, 500), gaussians, delta=0.8 * DELTA, epsilon=0.8, **who)
+        apart = [
+            make_plan(facts(3, 500), gaussians, delta=part * DELTA, epsilon=part, **who)
+            for part in (0.2, 0.8)
+        ]
         yield Line(
             f"class Gaussians with measured facts, {where}, epsilon 1",
-            _before(apart),
-            plan.multiplier or math.nan,
+            _as_one(*map(_before, apart)),
+            _as_one(plan.opening_multiplier, plan.multiplier),
         )
     for epsilon in (1.0, 3.0, 10.0):
         plan = make_plan(facts(10, 6000), mixing, epsilon=epsilon)
@@ -72,6 +75,11 @@ def lines() -> Iterator[Line]:
 
 def _line(setting: str, plan: Plan) -> Line:
     return Line(setting, _before(plan), plan.multiplier or math.nan)
+
+
+def _as_one(*multipliers: float | None) -> float:
+    """The multiplier of independent sums together: their 1/m^2 add up."""
+    return sum((each or math.nan) ** -2 for each in multipliers) ** -0.5
 
 
 def _before(plan: Plan) -> float:
