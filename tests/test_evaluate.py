@@ -18,7 +18,7 @@ import pytest
 from capemix.api import config_of, synthesize
 from capemix.data import load_dataset
 from capemix.errors import InputError
-from capemix.evaluate import Classifier, Score, preparation_of, recoded, train_and_test
+from capemix.evaluate import Classifier, Predicted, Score, preparation_of, recoded, train_and_test
 from capemix.facts import Facts
 from capemix.methods.mixing.planning import plan_mixtures
 from capemix.plan import make_plan
@@ -277,7 +277,8 @@ def test_mypy_refuses_a_private_score_in_a_manifest(tmp_path: Path) -> None:
 
 
 def test_a_score_of_several_seeds() -> None:
-    score = Score.of(np.array([0, 0, 1]), np.array([[0, 1, 1], [0, 0, 1]]), 3)
+    said = Predicted(np.array([[0, 1, 1], [0, 0, 1]]))
+    score = Score.of(np.array([0, 0, 1]), said, 3)
     assert score.accuracies == pytest.approx((2 / 3, 1.0))
     assert score.accuracy == pytest.approx(5 / 6)
     assert score.per_class == (0.75, 1.0, None)

@@ -1,9 +1,11 @@
-"""`capemix evaluate`: how good a release is for training, on real rows."""
+"""`capemix evaluate`: how good a release is for training, on real rows, and how like them."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Final, TypeVar
 
 import typer
 
@@ -11,10 +13,17 @@ from capemix.cli import options as opt
 from capemix.errors import InputError, quoted
 
 if TYPE_CHECKING:
+    from capemix.cli.likeness import Likeness
     from capemix.data import LabeledRows, Loaded
     from capemix.data.soft_labels import SoftLabels
-    from capemix.evaluate import Classifier, Target
+    from capemix.evaluate import Classifier, Comparison, Target
+    from capemix.private import Private
     from capemix.release import SavedRelease
+
+_OF_A_TABLE: Final = ("logreg", "boosting", "forest")
+"""The models whose scores a table's reader expects."""
+
+T = TypeVar("T")
 
 
 @opt.with_options(opt.Trained)
@@ -45,7 +54,7 @@ def evaluate(
     labels: Annotated[
         opt.LabelsName | None,
         typer.Option(
-            help="Of the release, for the cnn to learn; logreg and forest learn hard labels"
+            help="Of the release, for the cnn to learn; other models learn hard labels"
             " [default: soft where the release has them].",
             show_default=False,
         ),
@@ -53,13 +62,31 @@ def evaluate(
     rows_are_public: Annotated[
         bool, typer.Option("--rows-are-public", help="Anyone may see the rows of these files.")
     ] = False,
+    picture: Annotated[
+        Path | None,
+        typer.Option(
+            help="SVG file, outside the release, for how like the real rows a table's release is.",
+            show_default=False,
+        ),
+    ] = None,
     json: opt.Json = False,
 ) -> None:
-    """A model trained on the release, tested on real rows, beside one trained on real rows."""
-    from capemix.cli.show import epoch_progress, print_json, print_regressions, print_scores
+    """A model trained on the release, tested on real rows, beside one trained on real rows; of a
+    table with a schema also how like the real rows its release is."""
+    from capemix.cli.likeness import check_picture, likeness
+    from capemix.cli.show import (
+        epoch_progress,
+        print_json,
+        print_likeness,
+        print_models,
+        print_regressions,
+        print_scores,
+    )
     from capemix.evaluate import (
+        Classifier,
         Comparison,
         Regressions,
+        draw,
         preparation_of,
         recoded,
         regress_and_test,
@@ -71,6 +98,8 @@ def evaluate(
     model = trained.model
     chosen = trained.classifier(seeds)
     saved = read_release(release)
+    if picture is not None:
+        check_picture(picture, saved)
     column = saved.manifest.facts.label
     aimed = _target(saved, target)
     soft_labels = _soft_labels(saved, chosen, labels) if aimed is None else None
@@ -80,55 +109,96 @@ def evaluate(
     real_rows = loaded.train if loaded.test is not None else None
     if train is not None:
         real_rows = _load(train, _label_of(train, label, column), saved.rows).train
-    real_rows = None if real_rows is None or not compare else real_rows
     if real_rows is not None:
         real_rows = recoded(_columns_of(real_rows, saved.rows, "--train"), saved.rows.classes)
     known = loaded.info is not None and (train is None or _is_dataset(train))
     public = known or rows_are_public
     mark = {"public_rows": public, "private": None if public else PRIVATE}
     rows = saved.rows
+    alike = partial(likeness, saved, tested, real_rows, quiet=json)
+    real_rows = real_rows if compare else None
+
+    def close(like: Likeness | None) -> None:
+        """What is said last, whatever was predicted."""
+        if like is not None and picture is not None:
+            draw(like.measures, picture, None if public else PRIVATE)
+        if like is not None and not json:
+            print_likeness(like.measures, like.attacks)
+        if not (public or json):
+            typer.echo(PRIVATE)
+
     if aimed is not None and aimed.numeric:
         _refuse_model(model)
         fitted = regress_and_test(aimed, rows, tested, prepared=True)
         beside = None if real_rows is None else regress_and_test(aimed, real_rows, tested)
 
-        def show_numbers(found: Regressions) -> None:
+        def show_numbers(both: tuple[Regressions, Likeness | None]) -> None:
+            found, like = both
             if json:
-                print_json({"target": aimed.name, **found.as_json(), **mark})
+                said = {} if like is None else like.as_json()
+                print_json({"target": aimed.name, **found.as_json(), **said, **mark})
             else:
-                print_regressions(found, aimed.name, test=test, public=public)
+                print_regressions(found, aimed.name, test=test)
+            close(like)
 
-        fitted.beside(beside, Regressions).for_owner(show_numbers)
+        fitted.beside(beside, Regressions).beside(alike(), _both).for_owner(show_numbers)
         return
     if aimed is not None:
         rows, tested, preparation = aimed.labelled(rows), aimed.labelled(tested), aimed.preparation
         real_rows = None if real_rows is None else aimed.labelled(real_rows)
-    with epoch_progress(f"{model} on the release", quiet=json) as progress:
-        synthetic = train_and_test(
-            rows,
-            tested,
-            preparation,
-            model=chosen,
-            soft_labels=soft_labels,
-            prepared=True,
-            progress=progress,
-        )
-    real = None
-    if real_rows is not None:
-        with epoch_progress(f"{model} on real rows", quiet=json) as progress:
-            real = train_and_test(real_rows, tested, preparation, model=chosen, progress=progress)
+
+    def compared(classifier: Classifier, soft: SoftLabels | None = None) -> Private[Comparison]:
+        with epoch_progress(f"{classifier.name} on the release", quiet=json) as progress:
+            synthetic = train_and_test(
+                rows,
+                tested,
+                preparation,
+                model=classifier,
+                soft_labels=soft,
+                prepared=True,
+                progress=progress,
+            )
+        if real_rows is None:
+            return synthetic.beside(None, Comparison)
+        with epoch_progress(f"{classifier.name} on real rows", quiet=json) as progress:
+            real = train_and_test(
+                real_rows, tested, preparation, model=classifier, progress=progress
+            )
+        return synthetic.beside(real, Comparison)
+
+    models = compared(chosen, soft_labels).beside(None, lambda own, _: {chosen.name: own})
+    for name in _OF_A_TABLE if saved.rows.table is not None else ():
+        if name != chosen.name:
+            models = models.beside(compared(Classifier(name)), _with(name))
     classes = rows.classes
 
-    def show(found: Comparison) -> None:
+    def show(both: tuple[dict[str, Comparison], Likeness | None]) -> None:
+        found, like = both
+        own = found[chosen.name]
         if json:
             learnt = {"labels": "hard" if soft_labels is None else "soft"}
             how = {**chosen.as_json(), **learnt, "classes": list(classes)}
-            print_json({**how, **found.as_json(), **mark})
+            several = {name: each.in_short() for name, each in found.items()}
+            said = {} if like is None else {"models": several, **like.as_json()}
+            print_json({**how, **own.as_json(), **said, **mark})
         else:
             soft = soft_labels is not None
-            print_scores(found, classes, model=model, soft_labels=soft, test=test, public=public)
+            print_scores(own, classes, model=model, soft_labels=soft, test=test)
+            if like is not None:
+                print_models(found)
+        close(like)
 
-    synthetic.beside(real, Comparison).for_owner(show)
+    models.beside(alike(), _both).for_owner(show)
+
+
+def _both(own: T, like: Likeness | None) -> tuple[T, Likeness | None]:
+    return own, like
+
+
+def _with(
+    name: str,
+) -> Callable[[dict[str, Comparison], Comparison | None], dict[str, Comparison]]:
+    return lambda before, own: before if own is None else {**before, name: own}
 
 
 def _target(saved: SavedRelease, asked: str | None) -> Target | None:

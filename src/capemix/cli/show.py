@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeRemainingColumn
@@ -15,15 +15,17 @@ from rich.table import Table
 
 from capemix import documents
 from capemix.accounting.mint import CONFIRMED_DRAFT, NOT_DECLARED
-from capemix.evaluate import Comparison, Fit, Regressions, Score
+from capemix.evaluate import Comparison, Fit, Measures, Regressions, Score
 from capemix.federation import Scheme
 from capemix.guarantee import Guarantee, Status
 from capemix.plan import Plan
-from capemix.private import PRIVATE
 from capemix.program_cost import BudgetLine
 from capemix.queries import Relation
 from capemix.release import Release
 from capemix.sums.steps import Coverage
+
+if TYPE_CHECKING:
+    from capemix.audit.membership import Attack
 
 _MOST_SHOWN: Final = 20
 """Classes of a confusion matrix that still fits a screen."""
@@ -247,7 +249,6 @@ def print_scores(
     model: str,
     soft_labels: bool,
     test: str,
-    public: bool,
 ) -> None:
     """Accuracy in one line, then by class, then which class was taken for which."""
     synthetic, real = found.synthetic, found.real
@@ -274,11 +275,38 @@ def print_scores(
         console.print(_confusion("release: true class by predicted class", synthetic, classes))
         if real is not None:
             console.print(_confusion("real rows: true class by predicted class", real, classes))
-    if not public:
-        console.print(PRIVATE)
 
 
-def print_regressions(found: Regressions, target: str, *, test: str, public: bool) -> None:
+def print_models(models: Mapping[str, Comparison]) -> None:
+    """Accuracy and AUC of several models."""
+    table = Table(title="models, tested on real rows", title_justify="left")
+    for name in ("trained on", "release", "real rows"):
+        table.add_column(name, justify="left" if name == "trained on" else "right")
+    for name, own in models.items():
+        both = (own.synthetic, own.real)
+        for what in ("accuracy", "auc"):
+            values = (None if each is None else getattr(each, what) for each in both)
+            table.add_row(f"{name}: {what.replace('auc', 'AUC')}", *map(_share, values))
+    Console().print(table)
+
+
+def print_likeness(found: Measures, attacks: Sequence[Attack]) -> None:
+    """How like real rows a release is, and what it gives away."""
+    rows = "the rows it was made from" if found.against == "train" else "the test rows"
+    table = Table(title=f"the release beside {rows}", title_justify="left")
+    for name in ("measure", "release", "other real rows"):
+        table.add_column(name, justify="left" if name == "measure" else "right")
+    for name, value, floor in found.lines():
+        table.add_row(name, _share(value), _share(floor))
+    Console().print(table)
+    for one in attacks:
+        print(
+            f"membership attack by {one.name}: AUC {one.auc:.3f} ({one.low:.3f} to {one.high:.3f});"
+            " 0.5 is guessing"
+        )
+
+
+def print_regressions(found: Regressions, target: str, *, test: str) -> None:
     """How well a column of numbers is predicted, a line for each model."""
     console = Console(markup=False, highlight=False)
     for model, fit in found.synthetic.items():
@@ -286,8 +314,6 @@ def print_regressions(found: Regressions, target: str, *, test: str, public: boo
         if found.real is not None:
             line += f"; trained on real rows: {_fit(found.real[model])}"
         console.print(line, soft_wrap=True)
-    if not public:
-        console.print(PRIVATE)
 
 
 def _fit(fit: Fit) -> str:

@@ -8,10 +8,12 @@
     score = train_and_test(saved.rows, real_rows, how, model="logreg", prepared=True)
     score.for_owner(lambda found: print(found.accuracy, found.per_class, found.confusion))
 
-``model`` is logreg, forest, cnn, or a `Classifier` with its settings: for the paper's CNN these are
-epochs, learning rate, device and how many seeds; it needs torch and images of 28 x 28, and learns
-``saved.soft_labels`` where they are given as ``soft_labels``. A score is `Private`;
+``model`` is logreg, boosting, forest, cnn, or a `Classifier` with its settings: for the paper's CNN
+these are epochs, learning rate, device and how many seeds; it needs torch and images of 28 x 28,
+and learns ``saved.soft_labels`` where they are given as ``soft_labels``. A score is `Private`;
 ``score.declared_public()`` is for rows that anyone may see.
+
+``measured(saved.rows, real_rows)`` says how like a table with a schema its release is.
 """
 
 from __future__ import annotations
@@ -20,14 +22,20 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from capemix.evaluate.classifiers import MODELS, Classifier, Progress
+    from capemix.evaluate.classifiers import MODELS, Classifier, Predicted, Progress
+    from capemix.evaluate.measures import Measures, measured
+    from capemix.evaluate.picture import draw
     from capemix.evaluate.score import Comparison, Score, preparation_of, recoded, train_and_test
     from capemix.evaluate.target import Fit, Regressions, Target, regress_and_test
 
 _HOME = {
     "MODELS": "classifiers",
     "Classifier": "classifiers",
+    "Predicted": "classifiers",
     "Progress": "classifiers",
+    "Measures": "measures",
+    "measured": "measures",
+    "draw": "picture",
     "Comparison": "score",
     "Fit": "target",
     "Regressions": "target",
@@ -44,10 +52,14 @@ __all__ = [
     "Classifier",
     "Comparison",
     "Fit",
+    "Measures",
+    "Predicted",
     "Progress",
     "Regressions",
     "Score",
     "Target",
+    "draw",
+    "measured",
     "preparation_of",
     "recoded",
     "regress_and_test",

@@ -15,7 +15,10 @@ from capemix.errors import InputError
 if TYPE_CHECKING:
     from capemix.data.soft_labels import SoftLabels
 
-MODELS: Final = ("logreg", "forest", "cnn")
+MODELS: Final = ("logreg", "boosting", "forest", "cnn")
+ROUNDS: Final = 150
+"""Of boosting."""
+
 _BATCH: Final = 128
 _OUTPUTS: Final = 10
 """Of the CNN, one a class."""
@@ -27,9 +30,18 @@ Inputs = npt.NDArray[np.float64]
 Codes = npt.NDArray[np.int64]
 
 
+@dataclass(frozen=True, eq=False, repr=False)
+class Predicted:
+    """What ``seeds`` models say of some rows: each row's class (seeds, rows), and, but for the cnn,
+    how likely each class is (seeds, rows, classes); a class that no training row has is at 0."""
+
+    classes: Codes
+    likely: npt.NDArray[np.float64] | None = None
+
+
 @dataclass(frozen=True)
 class Classifier:
-    """A model by name: logreg, forest, or cnn.
+    """A model by name: logreg, boosting, forest, or cnn.
 
     The CNN is the paper's. The paper trains it with Adam at 1e-5 for 100 epochs; here the defaults
     are 1e-3 and 20, which a CPU can do: a choice made once, on no test rows. ``seeds`` models are
@@ -76,6 +88,12 @@ class Classifier:
         return self.name == "cnn"
 
     @property
+    def takes_columns(self) -> bool:
+        """Whether it learns a number for each column of a table, and not the numbers that rows are
+        coded in."""
+        return self.name == "boosting"
+
+    @property
     def _own_seeds(self) -> range:
         return range(self.seed, self.seed + self.seeds)
 
@@ -88,8 +106,8 @@ class Classifier:
         soft_labels: SoftLabels | None = None,
         image_shape: tuple[int, int] | None = None,
         progress: Progress | None = None,
-    ) -> Codes:
-        """The class of every test row, by each of the ``seeds`` models: (seeds, rows).
+    ) -> Predicted:
+        """What each of the ``seeds`` models says of every test row.
 
         ``soft_labels``, for the CNN alone, are learnt in place of ``labels``.
         """
@@ -101,22 +119,30 @@ class Classifier:
                 fix="leave it out, or use the model cnn",
             )
         if self.name == "cnn":
-            return self._by_cnns(train, labels, soft_labels, test, image_shape, progress)
+            return Predicted(self._by_cnns(train, labels, soft_labels, test, image_shape, progress))
         if len(np.unique(labels)) < 2:
             raise InputError(
                 "rows to train on", "are all of one class", fix="give rows of two classes or more"
             )
-        return np.stack([self._by_sklearn(seed, train, labels, test) for seed in self._own_seeds])
+        every = [self._by_sklearn(seed, train, labels, test) for seed in self._own_seeds]
+        return Predicted(
+            np.stack([found for found, _ in every]), np.stack([likely for _, likely in every])
+        )
 
-    def _by_sklearn(self, seed: int, train: Inputs, labels: Codes, test: Inputs) -> Codes:
+    def _by_sklearn(
+        self, seed: int, train: Inputs, labels: Codes, test: Inputs
+    ) -> tuple[Codes, npt.NDArray[np.float64]]:
         from sklearn.exceptions import ConvergenceWarning
 
-        fitted = _linear() if self.name == "logreg" else _forest(seed)
+        made = {"logreg": _linear, "boosting": _boosting, "forest": _forest}[self.name]
+        fitted = made(seed, labels)
         with warnings.catch_warnings():
             # Noisy rows can keep a fit from settling; where it stands then is what is scored.
             warnings.simplefilter("ignore", ConvergenceWarning)
             fitted.fit(train, labels)
-        return np.asarray(fitted.predict(test), dtype=np.int64)
+        likely = np.zeros((len(test), int(labels.max()) + 1))
+        likely[:, fitted.classes_] = fitted.predict_proba(test)
+        return np.asarray(fitted.predict(test), dtype=np.int64), likely
 
     def _by_cnns(
         self,
@@ -133,7 +159,7 @@ class Classifier:
                 "model",
                 "cnn is for images of 28 x 28",
                 value=f"{height} x {width}",
-                fix="use logreg or forest",
+                fix="use logreg, boosting or forest",
             )
         classes = labels.max(initial=0) + 1 if soft_labels is None else soft_labels.shape[1]
         if classes > _OUTPUTS:
@@ -141,7 +167,7 @@ class Classifier:
                 "model",
                 f"cnn has {_OUTPUTS} outputs, one a class",
                 value=f"{classes} classes",
-                fix="use logreg or forest",
+                fix="use logreg, boosting or forest",
             )
         cnn = _trainer()
         how = cnn.Training(self.epochs, self.learning_rate, min(_BATCH, len(train)))
@@ -166,7 +192,7 @@ def _trainer() -> Any:
     return cnn
 
 
-def _linear() -> Any:
+def _linear(_seed: int, _labels: Codes) -> Any:
     from sklearn.linear_model import LogisticRegression
     from sklearn.pipeline import make_pipeline
     from sklearn.preprocessing import StandardScaler
@@ -176,7 +202,18 @@ def _linear() -> Any:
     )
 
 
-def _forest(seed: int) -> Any:
+def _boosting(seed: int, labels: Codes) -> Any:
+    """Of many rows it stops when some that are set aside are learnt no better: as many of each
+    class, which a class of one row does not have."""
+    from sklearn.ensemble import HistGradientBoostingClassifier
+
+    alone = (np.bincount(labels) == 1).any()
+    return HistGradientBoostingClassifier(
+        max_iter=ROUNDS, early_stopping=False if alone else "auto", random_state=seed
+    )
+
+
+def _forest(seed: int, _labels: Codes) -> Any:
     from sklearn.ensemble import RandomForestClassifier
 
     return RandomForestClassifier(200, random_state=seed, n_jobs=-1)

@@ -15,7 +15,8 @@ import numpy.typing as npt
 from capemix.data.rows import LabeledRows
 from capemix.data.soft_labels import SoftLabels
 from capemix.errors import InputError
-from capemix.evaluate.classifiers import Classifier, Progress
+from capemix.evaluate.classifiers import Classifier, Predicted, Progress
+from capemix.evaluate.coding import column_values
 from capemix.manifest import Manifest
 from capemix.private import Private
 from capemix.sums.rows import Preparation
@@ -26,20 +27,21 @@ from capemix.sums.steps import DeclaredMap, PublicMap
 class Score:
     """Test accuracy, per class too, and the confusion matrix (true class by predicted class).
 
-    Of several seeds: ``accuracies`` has each, ``accuracy`` and ``per_class`` are means, and the
-    confusion matrix counts them all.
+    ``auc`` is the area under the curve of each class against the others, a mean over the classes,
+    each weighted by its test rows; None for a model that says classes only. Of several seeds:
+    ``accuracies`` has each, ``accuracy``, ``auc`` and ``per_class`` are means, and the confusion
+    matrix counts them all.
     """
 
     accuracy: float
     per_class: tuple[float | None, ...]
     confusion: tuple[tuple[int, ...], ...]
     accuracies: tuple[float, ...]
+    auc: float | None = None
 
     @classmethod
-    def of(
-        cls, truth: npt.NDArray[np.int64], predicted: npt.NDArray[np.int64], classes: int
-    ) -> Score:
-        """Of predictions (seeds, rows)."""
+    def of(cls, truth: npt.NDArray[np.int64], said: Predicted, classes: int) -> Score:
+        predicted = said.classes
         confusion = np.zeros((classes, classes), dtype=np.int64)
         for found in predicted:
             np.add.at(confusion, (truth, found), 1)
@@ -52,6 +54,7 @@ class Score:
             ),
             confusion=tuple(tuple(int(n) for n in row) for row in confusion),
             accuracies=tuple(accuracies.tolist()),
+            auc=None if said.likely is None else _auc(truth, said.likely),
         )
 
     @property
@@ -75,12 +78,38 @@ class Comparison:
         real = self.real.accuracy if self.real else 0.0
         return self.synthetic.accuracy / real if real else None
 
+    def in_short(self) -> dict[str, float | None]:
+        """Both models' accuracy and AUC."""
+        return {
+            "accuracy": self.synthetic.accuracy,
+            "auc": self.synthetic.auc,
+            "real_accuracy": None if self.real is None else self.real.accuracy,
+            "real_auc": None if self.real is None else self.real.auc,
+        }
+
     def as_json(self) -> dict[str, Any]:
         return {
             "synthetic": self.synthetic.as_json(),
             "real": self.real.as_json() if self.real else None,
             "ratio": self.ratio,
         }
+
+
+def _auc(truth: npt.NDArray[np.int64], likely: npt.NDArray[np.float64]) -> float | None:
+    """Of (seeds, rows, classes); None where all rows are of one class. A class that no model knows
+    is as likely everywhere, and has 0.5. What a class of few rows has is mostly chance, so that it
+    weighs little."""
+    from sklearn.metrics import roc_auc_score
+
+    present, rows = np.unique(truth, return_counts=True)
+    if len(present) < 2:
+        return None
+    known = likely.shape[2]
+    areas = [
+        [roc_auc_score(truth == code, each[:, code]) if code < known else 0.5 for code in present]
+        for each in likely
+    ]
+    return float(np.average(np.mean(areas, axis=0), weights=rows))
 
 
 def preparation_of(manifest: Manifest) -> Preparation:
@@ -121,10 +150,18 @@ def train_and_test(
     known = recoded(test, train.classes)
     if not len(known):
         raise InputError("test", "has none of the release's classes", fix="test on other rows")
-    predicted = (Classifier(model) if isinstance(model, str) else model).predictions(
-        _inputs(train, preparation, prepared),
+    chosen = Classifier(model) if isinstance(model, str) else model
+    if chosen.takes_columns and train.table is not None and known.table is not None:
+        inputs = column_values(train), column_values(known)
+    else:
+        inputs = (
+            _inputs(train, preparation, prepared),
+            _inputs(known, preparation, prepared=False),
+        )
+    predicted = chosen.predictions(
+        inputs[0],
         train.labels,
-        _inputs(known, preparation, prepared=False),
+        inputs[1],
         soft_labels=soft_labels,
         image_shape=train.image_shape,
         progress=progress,

@@ -21,7 +21,7 @@ RelationName = Literal["add-or-remove-one", "replace-one"]
 LawName = Literal["rounded", "gaussian"]
 NormaliseName = Literal["public", "site-zscore"]
 EngineName = Literal["deployment", "simulation"]
-ModelName = Literal["logreg", "forest", "cnn"]
+ModelName = Literal["logreg", "boosting", "forest", "cnn"]
 DeviceName = Literal["cpu", "cuda"]
 LabelsName = Literal["hard", "soft"]
 
