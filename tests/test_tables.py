@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import json
 import math
-import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -516,66 +515,6 @@ def test_results_go_on_where_they_stopped(tmp_path: Path) -> None:
     assert file.read_text().splitlines() == lines
 
 
-PEER = """
-class Copies:
-    def __init__(self, **asked):
-        assert asked["disable_processing"], asked["delta"]
-
-    def fit(self, codes, domain, random_state):
-        assert (codes.max() < codes.columns.map(domain)).all()
-        assert (codes.min() >= 0).all()
-        self.codes = codes
-
-    def generate(self, n_records, random_state):
-        return self.codes.sample(n_records, replace=True, random_state=random_state)
-
-
-class Endless(Copies):
-    def generate(self, n_records, random_state):
-        while True:
-            pass
-
-
-PIPELINE_DICT = {"copies": Copies, "endless": Endless}
-"""
-
-
-@pytest.mark.long
-def test_a_peer_is_measured_beside_us_and_stopped_at_its_limit(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """A stand-in for the package: one method that copies rows, and one that does not end."""
-    from capemix_research.experiments import tables
-    from capemix_research.experiments.results import whole_lines
-
-    for name, text in {
-        "dpmm/__init__.py": "",
-        "dpmm/pipelines.py": PEER,
-        "dpmm-7.dist-info/METADATA": "Metadata-Version: 2.1\nName: dpmm\nVersion: 7\n",
-    }.items():
-        (tmp_path / name).parent.mkdir(exist_ok=True)
-        (tmp_path / name).write_text(text)
-    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
-    file = tmp_path / "peer.csv"
-    asked = ["--data", "breast_cancer", "--seeds", "1", "--epsilon", "10", "--limit", "10"]
-    methods = [f"dpmm-{name}={sys.executable}" for name in ("copies", "endless")]
-    tables.main(["--results", str(file), *asked, "--peer", *methods])
-    copied, stopped = whole_lines(file)
-    assert float(copied["logreg"]) > 0.9
-    assert float(copied["our_logreg"]) > 0.88
-    assert copied["provenance"].endswith(", dpmm 7")
-    assert (stopped["logreg"], stopped["boosting"], stopped["cpu_seconds"]) == ("", "", "10.00")
-    assert float(stopped["our_logreg"]) > 0.88
-    table = capsys.readouterr().out.splitlines()
-    assert [line.split(" | ")[2:4] for line in table[2:]] == [
-        ["dpmm-copies", "1"],
-        ["dpmm-endless", "1"],
-    ]
-    assert "stopped at 10 s" in table[3]
-    with pytest.raises(RuntimeError, match="dpmm-other"):
-        tables.main(["--results", str(file), *asked, "--peer", f"dpmm-other={sys.executable}"])
-
-
 def test_cells_for_a_peer_go_there_and_back(tmp_path: Path) -> None:
     from capemix_research.experiments import peer_marginals
 
@@ -603,4 +542,3 @@ def test_the_page_has_the_tables_of_the_recorded_runs() -> None:
     shelf = Path(__file__).parents[1] / "docs" / "research"
     page = (shelf / "tables.md").read_text()
     assert tables.splits_table(whole_lines(shelf / "tables.csv")) in page
-    assert tables.beside_table(whole_lines(shelf / "tables-peer.csv")) in page

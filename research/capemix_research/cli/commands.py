@@ -9,10 +9,12 @@ import typer
 from capemix_research.cli.audit import audit
 from capemix_research.cli.baseline import baseline
 from capemix_research.cli.frontier import frontier
+from capemix_research.cli.judge import judge
 from capemix_research.cli.measure import measure
 from capemix_research.cli.reproduce import reproduce
 from capemix_research.cli.splits import splits
 from capemix_research.cli.sweep import sweep
+from capemix_research.cli.tables import tables
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -25,6 +27,8 @@ federate = typer.Typer(no_args_is_help=True, help="What a federation costs, and 
 
 app.command()(reproduce)
 app.command()(sweep)
+app.command()(tables)
+app.command()(judge)
 app.command()(frontier)
 app.command()(audit)
 app.command()(baseline)

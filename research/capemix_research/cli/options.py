@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 SchemeName = Literal["central", "conventional", "cape"]
 SplitName = Literal["iid", "stratified", "dirichlet"]
-ModelName = Literal["logreg", "forest", "cnn"]
+ModelName = Literal["logreg", "boosting", "forest", "cnn"]
 DeviceName = Literal["cpu", "cuda"]
 
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")]
@@ -292,3 +292,36 @@ def _test_rows(
 
 def _digest(path: str) -> str:
     return hashlib.sha256(Path(path).read_bytes()).hexdigest()[:16]
+
+
+def budgets(text: str) -> list[float]:
+    """Several epsilons in one option."""
+    try:
+        return [float(part) for part in text.split(",")]
+    except ValueError:
+        raise InputError(
+            "--epsilons", "must be numbers", value=text, fix="write them as 1,10"
+        ) from None
+
+
+def interpreters(option: str, given: list[str]) -> dict[str, str]:
+    """What others have made, each with the Python that has it: NAME=PYTHON."""
+    found = dict(each.split("=", 1) for each in given if "=" in each)
+    if len(found) < len(given):
+        raise InputError(
+            option, "must be NAME=PYTHON, each name once", value=given, fix="name both"
+        )
+    return found
+
+
+def counts(option: str, text: str | None) -> list[int]:
+    """Several numbers of sites in one option, each at least 2."""
+    try:
+        found = [] if text is None else [int(part) for part in text.split(",")]
+    except ValueError:
+        found = [0]
+    if any(count < 2 for count in found):
+        raise InputError(
+            option, "must be numbers of at least 2", value=text, fix="write them as 5,25"
+        )
+    return found

@@ -7,7 +7,6 @@ from typing import Annotated
 
 import typer
 
-from capemix.errors import InputError
 from capemix_research.cli import options as opt
 
 
@@ -68,7 +67,7 @@ def sweep(
     from capemix_research.sweep import sweep as swept
 
     outside_releases(out)
-    budgets = _budgets(epsilons)
+    budgets = opt.budgets(epsilons)
     task, settings, handwriting = opt.public_task(
         data=data,
         label=label,
@@ -131,12 +130,3 @@ def sweep(
     print_table(f"{title}; trained on real rows: {real:.3f}; {seeds} seeds", lines)
     typer.echo(f"trials: {out / 'trials.csv'}")
     typer.echo("no plot: it needs matplotlib" if plot is None else f"plot: {plot}")
-
-
-def _budgets(text: str) -> list[float]:
-    try:
-        return [float(part) for part in text.split(",")]
-    except ValueError:
-        raise InputError(
-            "--epsilons", "must be numbers", value=text, fix="write them as 1,10"
-        ) from None

@@ -1,32 +1,22 @@
 """What a release of a table is worth: classifiers trained on it, tested on rows it never saw.
 
     python -m capemix_research.experiments.tables --results docs/research/tables.csv
-    python -m capemix_research.experiments.tables --results docs/research/tables-peer.csv \\
-        --peer METHOD=PYTHON ...
 
 70 of 100 rows are released from, 30 are tested on, split anew for each seed. Ranges and categories
 are declared public (as wide as the whole table's, logarithms taken), all else is paid for. A line
 of the results is one release and the two models trained on it; lines that are there are not made
 again. The tables lie in $CAPEMIX_DATA/tables.
 
-With ``--peer``, a line is a release by a marginal-based method of others (``peer_marginals``) and
-one of ours, made just before it by the same process from the same rows. PYTHON is an interpreter
-that has the method's package. A peer that spends ``--limit`` seconds of CPU is stopped, and its
-line has no accuracies. Lastly the lines of the file are printed as the table of the page.
+`capemix-research tables` has other methods beside ours.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
-import os
-import signal
-import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
 from typing import Final
@@ -34,11 +24,9 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from capemix import documents
 from capemix.api import config_of, synthesize
 from capemix.data import LabeledRows, Table, fitted_table, open_data
-from capemix.data.registry import DATA_FOLDER
-from capemix.data.schema import Category, Number
+from capemix.data.schema import Category
 from capemix.evaluate import train_and_test
 from capemix.evaluate.score import NOT_CLIPPED
 from capemix.facts import Facts, map_of
@@ -46,26 +34,14 @@ from capemix.plan import make_plan
 from capemix.randomness.simulation import simulation_generator
 from capemix.randomness.source import SystemSource
 from capemix.sums.rows import Preparation
+from capemix_research.experiments.public_tables import FILES, UNUSED, embedded, file_of
 from capemix_research.experiments.results import append_line, whole_lines
 
 HEADER: Final = (
     *("data", "method", "epsilon", "seed", "logreg", "boosting", "cpu_seconds"),
     "provenance",
 )
-PEER_HEADER: Final = (
-    *("data", "peer", "epsilon", "seed", "logreg", "boosting", "cpu_seconds"),
-    *("our_logreg", "our_boosting", "our_cpu_seconds", "provenance"),
-)
-FILES: Final = {
-    "adult": "income",
-    "letter": "lettr",
-    "credit_g": "class",
-    "spam": "type",
-    "shuttle": "Class",
-}
-UNUSED: Final = {"adult": ("split",)}
-EMBEDDED: Final = ("digits", "breast_cancer")
-DATA: Final = ("adult", "letter", "credit_g", *EMBEDDED)
+DATA: Final = ("adult", "letter", "credit_g", "digits", "breast_cancer")
 DELTA: Final = 1e-5
 SAMPLES: Final = 40_000
 """Rows of a release: drawing costs no budget, and trees learn a Gaussian slowly."""
@@ -89,25 +65,12 @@ class Cell:
 def rows_of(name: str) -> LabeledRows:
     """Public rows, coded by a schema that is declared public."""
     if name in FILES:
-        path = Path(os.environ.get(DATA_FOLDER, ""), "tables", f"{name}.csv.gz")
+        path = file_of(name)
         fitted = fitted_table(path, FILES[name])
         kept = tuple(each for each in fitted.columns if each.name not in UNUSED.get(name, ()))
         return open_data(path, table=Table(kept, fitted.label).with_logs()).train
-    import sklearn.datasets
-
-    found = getattr(sklearn.datasets, f"load_{name}")()
-    features: npt.NDArray[np.float64] = np.asarray(found.data, dtype=np.float64)
-    low, high = features.min(axis=0), features.max(axis=0)
-    if name == "digits":  # every pixel has one range
-        low, high = np.zeros(64), np.full(64, 16.0)
-    table = Table(
-        tuple(
-            Number(f"x{at}", a, b, type="integer" if name == "digits" else "number")
-            for at, (a, b) in enumerate(zip(low.tolist(), high.tolist(), strict=True))
-        ),
-        Category("label", tuple(range(len(found.target_names)))),
-    ).with_logs()
-    return table.coded(list(features.T), np.asarray(found.target, dtype=np.int64))
+    table, columns, labels = embedded(name)
+    return table.with_logs().coded(columns, labels)
 
 
 def split(rows: LabeledRows, seed: int) -> tuple[LabeledRows, LabeledRows]:
@@ -165,34 +128,6 @@ def released(train: LabeledRows, epsilon: float) -> tuple[LabeledRows, float]:
     return rows, seconds
 
 
-def peer(
-    train: LabeledRows, cell: Cell, python: str, limit: int
-) -> tuple[LabeledRows | None, float, str]:
-    """The same by a method of others, and its package: no rows if it was stopped at the limit."""
-    import pyarrow as pa
-    from pyarrow import csv
-
-    table = train.table
-    if table is None:
-        raise ValueError("rows without a schema")
-    with tempfile.TemporaryDirectory() as folder:
-        given, schema, out = (Path(folder, name) for name in ("in.csv", "schema.json", "out.csv"))
-        cells = table.cells(train.features.astype(np.float64), train.labels)
-        csv.write_csv(pa.table(cells), given)
-        schema.write_text(json.dumps(documents.as_json(table)))
-        script = Path(__file__).with_name("peer_marginals.py")
-        # -P: what lies beside the script is no package of the peer's.
-        words = [python, "-P", script, cell.method, given, schema]
-        words += [cell.epsilon, DELTA, SAMPLES, cell.seed, limit, out]
-        ran = subprocess.run([str(word) for word in words], capture_output=True, text=True)
-        if ran.returncode == -signal.SIGXCPU:
-            return None, float(limit), f"{cell.method.partition('-')[0]}, stopped"
-        if ran.returncode:
-            raise RuntimeError(f"{cell.method}: {ran.stderr[-2000:]}")
-        package, its_version, seconds = ran.stdout.split()[-3:]
-        return open_data(out, table=table).train, float(seconds), f"{package} {its_version}"
-
-
 def cells(names: Sequence[str], epsilons: Sequence[float], seeds: int) -> list[Cell]:
     out = []
     for seed in range(seeds):
@@ -211,28 +146,12 @@ def run(cell: Cell) -> tuple[str, ...]:
     return (*_text(scores(made, test), seconds), _provenance())
 
 
-def run_beside(cell: Cell, python: str, limit: int) -> tuple[str, ...]:
-    """The same of a peer and of our release of the same rows, the one after the other."""
-    train, test = split(rows_of(cell.data), cell.seed)
-    if cell.epsilon is None:
-        raise ValueError("a peer without an epsilon")
-    # What the first release loads is not timed, as the peer's imports are not: other rows, and
-    # another epsilon, so that nothing is calibrated ahead.
-    released(test, 1.5 * cell.epsilon)
-    ours, our_seconds = released(train, cell.epsilon)
-    theirs, seconds, package = peer(train, cell, python, limit)
-    found = None if theirs is None else scores(theirs, test)
-    both = (*_text(found, seconds), *_text(scores(ours, test), our_seconds))
-    return (*both, f"{_provenance()}, {package}")
-
-
 def _provenance() -> str:
     return f"capemix {version('capemix')}"
 
 
-def _text(found: tuple[float, float] | None, seconds: float) -> tuple[str, ...]:
-    accuracies = ["", ""] if found is None else [f"{each:.4f}" for each in found]
-    return (*accuracies, f"{seconds:.2f}")
+def _text(found: tuple[float, float], seconds: float) -> tuple[str, ...]:
+    return (*(f"{each:.4f}" for each in found), f"{seconds:.2f}")
 
 
 def splits_table(lines: Iterable[dict[str, str]]) -> str:
@@ -244,27 +163,6 @@ def splits_table(lines: Iterable[dict[str, str]]) -> str:
     for name, by_epsilon in groups.items():
         found = [_means(by_epsilon[epsilon], "logreg", "boosting") for epsilon in ("1", "10", "")]
         rows.append([name, str(len(by_epsilon["1"])), *found])
-    return markdown(rows)
-
-
-def beside_table(lines: Iterable[dict[str, str]]) -> str:
-    """Lines of peers as a table of means over splits; stopped ones apart."""
-    groups: dict[tuple[str, ...], list[dict[str, str]]] = {}
-    for line in lines:
-        end = "" if line["logreg"] else "stopped"
-        groups.setdefault((line["data"], line["epsilon"], line["peer"], end), []).append(line)
-    order = sorted(groups, key=lambda key: (key[0], float(key[1]), key[2:]))
-    head = "data, epsilon, peer, splits, accuracy of the peer, ours, times our CPU seconds"
-    rows = [head.split(", "), ["---"] * 7]
-    for key in order:
-        group = groups[key]
-        times = np.mean([float(x["cpu_seconds"]) / float(x["our_cpu_seconds"]) for x in group])
-        ratio, ours = f"{times:.0f}", _means(group, "our_logreg", "our_boosting")
-        if key[3]:
-            found, ratio = f"stopped at {float(group[0]['cpu_seconds']):.0f} s", f"over {ratio}"
-        else:
-            found = _means(group, "logreg", "boosting")
-        rows.append([*key[:3], str(len(group)), found, ours, ratio])
     return markdown(rows)
 
 
@@ -282,24 +180,13 @@ def main(words: Sequence[str] | None = None) -> None:
     parser.add_argument("--data", nargs="+", default=DATA)
     parser.add_argument("--epsilon", nargs="+", type=float, default=[1.0, 10.0])
     parser.add_argument("--seeds", type=int, default=5)
-    parser.add_argument("--peer", nargs="+", default=[], metavar="METHOD=PYTHON")
-    parser.add_argument("--limit", type=int, default=600, help="a peer's CPU seconds")
     asked = parser.parse_args(words)
-    peers = dict(each.split("=", 1) for each in asked.peer)
-    header = PEER_HEADER if peers else HEADER
-    known = {tuple(row[name] for name in header[:4]) for row in whole_lines(asked.results)}
-    wanted = cells(asked.data, asked.epsilon, asked.seeds)
-    if peers:
-        ours = [each for each in wanted if each.epsilon is not None]
-        wanted = [replace(each, method=name) for each in ours for name in peers]
-    for cell in wanted:
-        if cell.key in known:
-            continue
-        found = run_beside(cell, peers[cell.method], asked.limit) if peers else run(cell)
-        append_line(asked.results, header, (*cell.key, *found))
-        print(*cell.key, *found, file=sys.stderr)
-    if peers:
-        print(beside_table(whole_lines(asked.results)), end="")
+    known = {tuple(row[name] for name in HEADER[:4]) for row in whole_lines(asked.results)}
+    for cell in cells(asked.data, asked.epsilon, asked.seeds):
+        if cell.key not in known:
+            found = run(cell)
+            append_line(asked.results, HEADER, (*cell.key, *found))
+            print(*cell.key, *found, file=sys.stderr)
 
 
 if __name__ == "__main__":
