@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 
 from capemix.data import LabeledRows, Table
 from capemix.data.arrays import cells_of_columns
-from capemix.data.schema import Category, Number
+from capemix.data.schema import Category, Identifier, Moment, Number
+from capemix.data.writing import write_table
 from capemix.errors import InputError
 from capemix.evaluate import Classifier, Predicted, Score, fidelity, measured
 from capemix.evaluate.coding import CodedTable, coded, column_values
@@ -91,6 +92,35 @@ def test_cells_follow_from_the_schema_alone() -> None:
     assert values[:, 0].tolist() == [0, 4, 5, 99, 100, 100]
     assert values[:5, 2] == pytest.approx(columns["size"][:5])
     assert np.isnan(values[5, 4])
+
+
+def test_cells_of_dates_and_of_what_is_missing_constant_or_made_anew() -> None:
+    table = Table(
+        (
+            Identifier("patient"),
+            Number("visits", 0, 5, type="integer", missing=True),
+            Number("version", 1.5, 1.5),
+            Moment("born", "2000-01-01", "2000-04-10", type="date"),  # a hundred days
+            Moment("at", "00:00:00", "23:59:59", type="time", missing=True),
+        )
+    )
+    columns = {
+        "patient": ["a", "b", "c"],
+        "visits": [0, None, 5],
+        "version": [1.5, 1.5, 1.5],
+        "born": ["2000-01-01", "2000-01-06", "2000-04-10"],
+        "at": ["00:00:00", "12:00:00", None],
+    }
+    rows = table.rows(cells_of_columns(columns, table.names, None))
+    found = coded(rows)
+    assert found.names == ("visits", "born", "at")
+    assert (found.sizes, found.numeric) == ((7, 21, 21), (True, True, True))
+    assert found.cells.T.tolist() == [[0, 6, 5], [0, 1, 19], [0, 10, 20]]
+    assert (
+        np.isnan(found.values).tolist()
+        == np.isnan([[0, 0, 0], [np.nan, 0, 0], [0, 0, np.nan]]).tolist()
+    )
+    assert fidelity.associations(found)[0, 1] == pytest.approx(fidelity.associations(found)[1, 0])
 
 
 # -- figures by hand -------------------------------------------------------------------------------
@@ -334,6 +364,29 @@ def test_without_training_rows_there_is_no_floor(
     assert found["likeness"]["against"] == "test"
     assert found["likeness"]["floor"] is None
     assert found["membership"] == []
+
+
+def test_a_table_without_a_label_is_like_itself_too(capemix: Capemix, tmp_path: Path) -> None:
+    table = Table((Number("size", 0, 10), Category("lift", (False, True))), target="size")
+    rng = np.random.default_rng(0)
+    lift = rng.random(200) < 0.5
+    frame = {"size": 2 + 5 * lift + rng.random(200), "lift": lift}
+    rows = table.rows(cells_of_columns(frame, table.names, None))
+    made = release_of(rows, "class-gaussian", epsilon=8.0, source=SeededSource(3))
+    release, test = made.save(tmp_path / "release"), tmp_path / "test.parquet"
+    write_table(rows, test)
+    words = ["evaluate", release, "--test", test]
+    found = capemix(*words, "--train", test, "--json").json
+    assert found["synthetic"]["ridge"]["r2"] > 0.5
+    assert found["likeness"]["release"]["names"] == ["size", "lift"]
+    assert found["likeness"]["floor"]["one_way"] == 0.0  # the same rows
+    assert found["membership"][0]["auc"] == pytest.approx(0.5)
+    shown = capemix(*words).out
+    assert "2-way total variation" in shown
+    assert shown.count("keep it to yourself") == 1
+    category = capemix(*words, "--target", "lift", "--json").json
+    assert category["models"]["boosting"]["accuracy"] > 0.9
+    assert category["likeness"]["against"] == "test"
 
 
 @pytest.mark.parametrize(
