@@ -16,7 +16,7 @@ from capemix.data.arrays import cells_of_columns
 from capemix.data.schema import Category, Identifier, Moment, Number
 from capemix.data.writing import write_table
 from capemix.errors import InputError
-from capemix.evaluate import Classifier, Predicted, Score, fidelity, measured
+from capemix.evaluate import Classifier, Predicted, Score, fidelity, measured, measures
 from capemix.evaluate.coding import CodedTable, coded, column_values
 from capemix.evaluate.propensity import propensity
 from capemix.randomness.source import SeededSource
@@ -240,13 +240,16 @@ def test_rows_that_a_value_gives_away_are_told_apart() -> None:
     assert found.mse == pytest.approx(0.25, abs=0.01)
 
 
-def test_the_floor_is_test_rows_beside_training_rows() -> None:
+def test_the_floor_is_test_rows_beside_training_rows(monkeypatch: pytest.MonkeyPatch) -> None:
     train, test, release = people(80, 0), people(60, 1), people(90, 2)
     found = measured(release, test, train).declared_public()
     assert (found.against, found.release.propensity.rows) == ("train", 60)
     assert found.release.fidelity == fidelity.fidelity(coded(release), coded(train))
     assert found.floor is not None
     assert found.floor.fidelity == fidelity.fidelity(coded(test), coded(train))
+    monkeypatch.setattr(measures, "MOST_ROWS", 30)
+    fewer = measured(release, test, train).declared_public()
+    assert fewer.release.propensity.rows == 30
     alone = measured(release, test).declared_public()
     assert (alone.against, alone.floor) == ("test", None)
     assert alone.release.fidelity == fidelity.fidelity(coded(release), coded(test))

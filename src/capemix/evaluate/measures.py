@@ -10,7 +10,7 @@ from capemix.data.rows import LabeledRows
 from capemix.errors import InputError
 from capemix.evaluate.coding import CodedTable, coded
 from capemix.evaluate.fidelity import Fidelity, fidelity
-from capemix.evaluate.propensity import Propensity, propensity
+from capemix.evaluate.propensity import MOST_ROWS, Propensity, propensity
 from capemix.private import Private
 
 LEAST_ROWS = 6
@@ -72,7 +72,7 @@ def measured(
     tables = {"release": release, "test": test} | ({} if train is None else {"train": train})
     parts = {name: _with_rows(name, rows) for name, rows in tables.items()}
     against: Literal["train", "test"] = "test" if train is None else "train"
-    rows = min(map(len, parts.values()))
+    rows = min(MOST_ROWS, *map(len, parts.values()))
     real = parts[against]
     return Private(
         Measures(

@@ -31,14 +31,14 @@ class Propensity:
         return asdict(self)
 
 
-def propensity(one: CodedTable, other: CodedTable, *, rows: int | None = None) -> Propensity:
+def propensity(one: CodedTable, other: CodedTable, *, rows: int = MOST_ROWS) -> Propensity:
     """As many rows of each, and boosted trees that are trained on some of them and asked about the
-    others, in turn. ``rows``: so many of each at most."""
+    others, in turn. ``rows``: so many of each, if there are."""
     from sklearn.ensemble import HistGradientBoostingClassifier
     from sklearn.metrics import roc_auc_score
     from sklearn.model_selection import StratifiedKFold, cross_val_predict
 
-    count = min(len(one), len(other), MOST_ROWS if rows is None else rows)
+    count = min(len(one), len(other), rows)
     draws = simulation_generator(2)
     chosen = [draws.permutation(len(each))[:count] for each in (one, other)]
     values = np.concatenate([one.values[chosen[0]], other.values[chosen[1]]])
