@@ -153,6 +153,19 @@ def test_releases_of_several_sites_stand_beside_one_curators_and_are_no_peers() 
     assert of_beside.sites_table(lines[:2]) == ""
 
 
+def test_the_page_has_the_tables_of_the_recorded_lines() -> None:
+    shelf = Path(__file__).parents[1] / "docs" / "research"
+    page, lines = (shelf / "tables.md").read_text(), list(whole_lines(shelf / "tables-beside.csv"))
+    ours, peers = ["tables", "class-gaussian"], of_beside.peers_of(lines)
+    for found in (
+        of_beside.figures_table(lines),
+        of_beside.verdicts_table(lines, ours, peers),
+        of_beside.tally_table(lines, ours, peers),
+        of_beside.sites_table(lines),
+    ):
+        assert found in page
+
+
 # -- the run ---------------------------------------------------------------------------------------
 
 

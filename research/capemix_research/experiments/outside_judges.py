@@ -35,7 +35,7 @@ METRICS: dict[str, dict[str, Any]] = {
 what a model loses, and how near synthetic rows come to real ones."""
 
 
-def sdmetrics(tables: dict[str, Any], numbers: set[str], _label: str) -> dict[str, float]:
+def sdmetrics(tables: dict[str, Any], numbers: set[str], _label: str | None) -> dict[str, float]:
     """Its quality report: of columns, of pairs, and both."""
     train, release = tables["train"], tables["release"]
     kinds = {name: "numerical" if name in numbers else "categorical" for name in train}
@@ -47,15 +47,16 @@ def sdmetrics(tables: dict[str, Any], numbers: set[str], _label: str) -> dict[st
     return {**found, "Overall": report.get_score()}
 
 
-def syntheval(tables: dict[str, Any], numbers: set[str], label: str) -> dict[str, float]:
-    """Some of its metrics."""
+def syntheval(tables: dict[str, Any], numbers: set[str], label: str | None) -> dict[str, float]:
+    """Some of its metrics; what a model loses, where there is a label to predict."""
+    asked = {name: how for name, how in METRICS.items() if label or name != "auroc_diff"}
     train = tables["train"]
     others = [name for name in train if name not in numbers]
     judge = import_module("syntheval").SynthEval(
         train, holdout_dataframe=tables["test"], cat_cols=others, verbose=False
     )
     with contextlib.redirect_stdout(io.StringIO()):  # it draws tables
-        found = judge.evaluate(tables["release"], label, **METRICS)
+        found = judge.evaluate(tables["release"], label, **asked)
     return dict(zip(found["metric"], found["val"], strict=True))
 
 
@@ -71,7 +72,8 @@ def run(judge: str, files: dict[str, str], schema: str) -> dict[str, Any]:
         for column in numbers:
             tables[name][column] = pandas.to_numeric(tables[name][column])
     judged = {"sdmetrics": sdmetrics, "syntheval": syntheval}[judge]
-    found = judged(tables, numbers, declared["label"]["name"])
+    label = declared["label"] and declared["label"]["name"]
+    found = judged(tables, numbers, label)
     return {
         "judge": judge,
         "version": version(judge),

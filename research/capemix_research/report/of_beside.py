@@ -151,7 +151,7 @@ def verdicts_table(lines: Iterable[Line], ours: Sequence[str], peers: Sequence[s
                 )
                 took = f"{group.means[method]['cpu_seconds']:.0f} / {quickest:.0f}"
                 rows.append([group.data, group.epsilon, method, *map(str, found), took])
-    return table(head, rows)
+    return table(head, rows) if rows else ""
 
 
 def tally_table(lines: Iterable[Line], ours: Sequence[str], peers: Sequence[str]) -> str:
@@ -176,7 +176,8 @@ def tally_table(lines: Iterable[Line], ours: Sequence[str], peers: Sequence[str]
         )
     ]
     rows = [[cell or NOTHING for cell in row] for row in rows]
-    return table(["epsilon", "ours", "tables with no loss", "losses, and to whom"], rows)
+    head = ["epsilon", "ours", "tables with no loss", "losses, and to whom"]
+    return table(head, rows) if rows else ""
 
 
 def peers_of(lines: Iterable[Line]) -> list[str]:
