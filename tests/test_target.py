@@ -152,10 +152,28 @@ def test_what_cannot_be_predicted_is_refused_by_name(
     scores = replace(Facts.of(rows), table=None, normalise=SiteZScore())
     with pytest.raises(InputError, match="each site's own units"):
         Target(scores, "rent")
-    plain = synthesize(make_plan(Facts.of(rows), ClassGaussian()).calibrate(9.0), rows)
-    folder = plain.save(tmp_path / "plain")
-    ran = capemix("evaluate", folder, "--test", test_file)
-    assert "--target is needed: the release has no label to predict" in ran.err
+
+
+def test_without_a_label_and_a_target_it_is_said_how_like_the_rows_are(
+    capemix: Capemix, test_file: Path, tmp_path: Path
+) -> None:
+    rows = coded(flats(300))
+    made = synthesize(make_plan(Facts.of(rows), ClassGaussian()).calibrate(9.0), rows)
+    folder = made.save(tmp_path / "plain")
+    words = ("evaluate", folder, "--test", test_file, "--train", test_file)
+    found = capemix(*words, "--json").json
+    assert "accuracy" not in found
+    assert found["likeness"]["against"] == "train"
+    shown = capemix(*words).out
+    assert "2-way" in shown
+    assert "keep it to yourself" in shown
+    needed = "--target is needed: the release has no label to predict"
+    assert needed in capemix(*words, "--model", "forest").err
+    numbers = LabeledRows(rows.features, rows.labels, UNLABELLED, tuple("abcdefg"), None)
+    plan = make_plan(Facts.of(numbers, normalise=PublicMap.of_range(0, 4000)), ClassGaussian())
+    folder = synthesize(plan.calibrate(9.0), numbers).save(tmp_path / "numbers")
+    pd.DataFrame(numbers.features, columns=list("abcdefg")).to_csv(tmp_path / "n.csv", index=False)
+    assert needed in capemix("evaluate", folder, "--test", tmp_path / "n.csv").err
 
 
 # -- declared --------------------------------------------------------------------------------------

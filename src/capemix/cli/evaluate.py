@@ -127,6 +127,22 @@ def evaluate(
         if not (public or json):
             typer.echo(PRIVATE)
 
+    if aimed is None and column is None:  # there is nothing to predict
+        said_alone = alike() if model == "logreg" else None
+        if said_alone is None:
+            raise InputError(
+                "--target",
+                "is needed: the release has no label to predict",
+                fix=f"choose one of {quoted(saved.manifest.facts.features)}",
+            )
+
+        def show_likeness(found: Likeness) -> None:
+            if json:
+                print_json({**found.as_json(), **mark})
+            close(found)
+
+        said_alone.for_owner(show_likeness)
+        return
     if aimed is not None and aimed.numeric:
         _refuse_model(model)
         fitted = regress_and_test(aimed, rows, tested, prepared=True)
@@ -202,19 +218,13 @@ def _with(
 
 
 def _target(saved: SavedRelease, asked: str | None) -> Target | None:
-    """What is to be predicted, where it is not the label."""
+    """What is to be predicted, where it is something other than the label."""
     from capemix.evaluate import Target
 
     facts = saved.manifest.facts
     declared = None if facts.table is None else facts.table.target
     name = asked or facts.label or declared
-    if name is None:
-        raise InputError(
-            "--target",
-            "is needed: the release has no label to predict",
-            fix=f"choose one of {quoted(facts.features)}",
-        )
-    return None if name == facts.label else Target(facts, name)
+    return None if name in (None, facts.label) else Target(facts, str(name))
 
 
 def _refuse_model(model: str) -> None:
