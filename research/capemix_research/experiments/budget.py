@@ -79,7 +79,7 @@ def _line(setting: str, plan: Plan) -> Line:
 
 def _as_one(*multipliers: float | None) -> float:
     """The multiplier of independent sums together: their 1/m^2 add up."""
-    return sum((each or math.nan) ** -2 for each in multipliers) ** -0.5
+    return 1.0 / math.sqrt(sum(1.0 / (each or math.nan) ** 2 for each in multipliers))
 
 
 def _before(plan: Plan) -> float:
