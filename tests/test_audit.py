@@ -27,7 +27,13 @@ from capemix.accounting.gaussian import gaussian_epsilon
 from capemix.api import config_of, synthesize
 from capemix.audit import bounds
 from capemix.audit.canary import Change, two_worlds
-from capemix.audit.configurations import SETTINGS, small_plan, sound_settings, table_setting
+from capemix.audit.configurations import (
+    SETTINGS,
+    pairs_setting,
+    small_plan,
+    sound_settings,
+    table_setting,
+)
 from capemix.audit.drawn import Setting, log_ratio
 from capemix.audit.facts import facts_setting
 from capemix.audit.many import Task, audit_all, sound_tasks, write_table
@@ -239,7 +245,7 @@ def test_twenty_settings_stay_below_their_claims() -> None:
     """A few runs of each, whole programs included; the recorded sound.csv has thousands."""
     settings = sound_settings()
     assert len(settings) == SETTINGS >= 20
-    assert sum(isinstance(setting, Program) for setting in settings) == 5
+    assert sum(isinstance(setting, Program) for setting in settings) == 7
     for count in (21, 24):
         assert [one.name for one in sound_settings(count)] == [one.name for one in settings[:count]]
     for found in audit_all(sound_tasks(settings, 100), seed=4, workers=1):
@@ -467,6 +473,20 @@ def tight_program() -> Program:
     plan = make_plan(facts, method, delta=0.6, law="rounded")
     plan = dataclasses.replace(plan, multiplier=0.5)
     return Program.with_canary("tight", plan, corners(plan))
+
+
+@pytest.mark.parametrize("who", [{"scheme": "central"}, {"scheme": "cape", "sites": 3}])
+def test_a_canary_is_one_count_too_many_of_its_cells_and_pairs(who: dict[str, Any]) -> None:
+    """It adds to every sum as much as a record may, however far beyond the range it lies."""
+    setting = pairs_setting("pairs", 2.0, 1e-2, **who)
+    seen = carried_out(setting, 1, SeededSource(3))
+    assert [one.query.name for one in seen] == ["class sizes", "cells", "pairs"]
+    for one in seen:
+        sides = (setting.without, setting.with_)
+        without, with_ = (added(one.query, side[: setting.honest]) for side in sides)
+        lattice = one.query.lattice_norm_bound
+        assert lattice is not None
+        assert np.linalg.norm(with_ - without) == pytest.approx(lattice, rel=0.02)
 
 
 @pytest.mark.long

@@ -100,6 +100,7 @@ NARROW = ColumnMap((9.0,) * WIDTH, (200.0,) * WIDTH, (0.0,) * WIDTH, (255.0,) * 
 COLUMNS = ColumnMap((1e100,) * WIDTH, (1e-100,) * WIDTH, (-1e100,) * WIDTH, (1e100,) * WIDTH)
 
 CELLS = (Column(0, (-1.0, 20.0)), Column(1), Column(2, bins=(0, 1)), Column(4, (9.0,), missing=6))
+SLICES = (Column(0, (-1.0, 0.0, 20.0)), Column(1, (0.5,)), *CELLS[2:])
 
 METHODS: dict[str, Callable[[], SumQuery]] = {
     "mixing": lambda: mixing(normalise=RANGE),
@@ -127,10 +128,9 @@ METHODS: dict[str, Callable[[], SumQuery]] = {
     "rows, added up": lambda: summing(ClippedRows(WIDTH, 2, RANGE, 3.0)),
     "class counts": lambda: summing(ClassCounts(WIDTH, 2)),
     "value sizes": lambda: summing(ValueSizes(WIDTH)),
-    "cells by class": lambda: summing(CellCounts(WIDTH, 2, CELLS, apart=True)),
-    "cells of all": lambda: summing(CellCounts(WIDTH, 2, CELLS, apart=False)),
-    "pairs": lambda: summing(PairCounts(WIDTH, 2, CELLS, (3, 1, 2, 3))),
-    "pairs, with a target": lambda: summing(PairCounts(WIDTH, 1, CELLS, (3, 1, 2, 3), 0)),
+    "cells": lambda: summing(CellCounts(WIDTH, 2, CELLS)),
+    "pairs": lambda: summing(PairCounts(WIDTH, 2, CELLS, SLICES, (3, 1, 2, 3), (4, 2, 3, 3))),
+    "pairs, with a target": lambda: summing(PairCounts(WIDTH, 1, CELLS, (), (3, 1, 2, 3), (), 0)),
     "means and squares": lambda: summing(MeansAndSquares(WIDTH, RANGE)),
     "means and squares, overflowing": lambda: summing(MeansAndSquares(WIDTH, UNBOUNDED)),
     "means and squares, columns": lambda: summing(MeansAndSquares(WIDTH, NARROW)),

@@ -73,7 +73,7 @@ PLANS: dict[str, Plan] = {
     ),
     "a table, chosen": replace(
         calibrated(DECLARED, Tables(samples=9), scheme="cape", sites=4),
-        chosen={"pairs": 1, "fineness": 16, "apart": 1, "bins": 5, "rank": 0, "octave": 0},
+        chosen={"pairs": 1, "fineness": 16, "bins": 5, "slices": 9, "rank": 0, "octave": 0},
     ),
     "image clusters": calibrated(IMAGES, ImageClusters(soft_labels=True, deskew=True)),
     "image clusters, chosen": replace(

@@ -9,12 +9,17 @@ import pytest
 from scipy import stats
 
 from capemix.accounting.joint_view import complete_view_variance
-from capemix.api import synthesize
+from capemix.api import config_of, synthesize
 from capemix.data import LabeledRows, partition
+from capemix.data.columns import Category, Number
+from capemix.data.schema import Table
+from capemix.engines.local import LocalEngine
+from capemix.facts import Facts
 from capemix.methods.mixing.planning import mixture_sum, plan_mixtures
-from capemix.plan import Plan
+from capemix.plan import Plan, make_plan
 from capemix.queries import Participation
 from capemix.randomness.source import SeededSource
+from capemix.run import run
 from capemix.sums.aggregate import Aggregate
 from capemix.sums.query import Block, SumQuery, blocks
 from capemix.sums.select import Selected, select
@@ -120,6 +125,84 @@ def test_with_shared_selection_and_noise_the_joint_form_is_central_bit_for_bit(
     found = shared_release(mixture_sum(a_plan(sites, noise=noise)), parts, central)
     assert found.dtype == expected.dtype
     assert (found == expected).all()
+
+
+class Gathered(LocalEngine):
+    """Tests only: one curator's plan, its sums gathered over any number of sites, behind masks; the
+    first site adds all the noise."""
+
+    def check(self, plan: Plan) -> None:
+        """There are more sites than the plan says."""
+
+    def sum(self, plan: Plan, query: SumQuery) -> np.ndarray:  # noqa: ARG002
+        count, source = len(self._sites), self._source.child("round", query.name)
+        noise, keys = SourceDraws(query, source.child("noise")), {}
+        if count > 1:
+            graph = PeerGraph.circulant(count, 4, source.stream("graph"))
+            keys = {one.site: one for one in deal_keys(graph, source)}
+        coordinator = Aggregate(query)
+        for site, rows in enumerate(self._sites):
+            prepared = prepare_site(query, rows.features, rows.labels)
+            draws = SharedNoise(noise if site == 0 else None)
+            coordinator.add(site_share(query, site, prepared, draws, keys.get(site)))
+        if keys:
+            coordinator.unmask({site: one.own for site, one in keys.items()}, {})
+        return coordinator.release_sums()
+
+
+class SharedNoise:
+    def __init__(self, draws: SourceDraws | None) -> None:
+        self._draws = draws
+
+    def select(self, *_asked: object) -> list[Selected]:
+        raise AssertionError("every record takes part")
+
+    def add_noise(self, block: Block, out: np.ndarray) -> None:
+        if self._draws is not None:
+            self._draws.add_noise(block, out)
+
+
+def a_table(count: int = 2000) -> LabeledRows:
+    rng = np.random.default_rng(4)
+    labels = rng.integers(0, 2, count)
+    table = Table(
+        (
+            Number("age", 18, 90, type="integer"),
+            Number("size", 0.0, 9.0),
+            Category("job", ("a", "b")),
+        ),
+        Category("pays", ("no", "yes")),
+    )
+    job = (rng.random(count) < 0.3 + 0.4 * labels).astype(np.int64)
+    age, size = rng.integers(18, 60, count) + 20.0 * labels, rng.exponential(1.0 + job, count)
+    return table.coded([age, np.minimum(size, 9.0), job], labels.astype(np.int64))
+
+
+def by_age(rows: LabeledRows, sites: int) -> tuple[LabeledRows, ...]:
+    """The oldest at one site, the youngest at another."""
+    order = np.argsort(rows.features[:, 0], kind="stable")
+    return tuple(rows.take(part) for part in np.array_split(order, sites))
+
+
+@pytest.mark.parametrize(("pairs", "counts"), [(1, (5, 25, 100)), (0, (25,))])
+def test_a_table_has_the_same_rows_bit_for_bit_however_many_sites_it_comes_from(
+    pairs: int, counts: tuple[int, ...]
+) -> None:
+    """Whatever is chosen on the way: pairs, or Gaussians."""
+    rows = a_table()
+    sizes = tuple(rows.class_counts().tolist())
+    method = config_of("tables", samples=400)
+    plan = make_plan(Facts.of(rows, class_sizes=sizes), method).calibrate(30.0 if pairs else 0.3)
+    parts = {("one", 1): (rows,)}
+    for sites in counts:
+        parts["dealt out", sites] = split_rows(rows, sites, "iid")
+        parts["by age", sites] = by_age(rows, sites)
+    found = {key: run(plan, Gathered(some, SeededSource(3))) for key, some in parts.items()}
+    expected = found["one", 1]
+    assert (expected.plan.chosen or {})["pairs"] == pairs
+    for key, made in found.items():
+        assert made.features.tobytes() == expected.features.tobytes(), key
+        assert (made.labels == expected.labels).all(), key
 
 
 def released(plan: Plan, parts: tuple[LabeledRows, ...], seed: int) -> np.ndarray:

@@ -131,7 +131,7 @@ def test_pairs_of_one_class_are_counted_as_one_would_by_hand() -> None:
     at = (Column(0, (0.5,)), Column(1, bins=(0, 1)), Column(3, (0.5,)))
     labels = np.zeros(3, dtype=np.int64)
     for target, weights in ((None, (1, 1, 1)), (1, (CLASS_WEIGHT, 1, CLASS_WEIGHT))):
-        asked = PairCounts(4, 1, at, (2, 2, 2), target)
+        asked = PairCounts(4, 1, at, (), (2, 2, 2), (), target)
         assert asked.l2_norm_bound == pytest.approx(math.sqrt(sum(each**2 for each in weights)))
         tables = asked.tables(added(asked, rows, labels, None)[0])
         assert set(tables) == {(0, 1), (0, 2), (1, 2)}
@@ -141,9 +141,9 @@ def test_pairs_of_one_class_are_counted_as_one_would_by_hand() -> None:
         assert alone == pytest.approx(asked.l2_norm_bound)
     for wrong in (3, -1):
         with pytest.raises(ValueError, match="the target is no column"):
-            PairCounts(4, 1, at, (2, 2, 2), wrong)
+            PairCounts(4, 1, at, (), (2, 2, 2), (), wrong)
     with pytest.raises(ValueError, match="stands beside a class"):
-        PairCounts(4, 2, at, (2, 2, 2), 1)
+        PairCounts(4, 2, at, at, (2, 2, 2), (2, 2, 2), 1)
 
 
 def test_a_single_column_has_no_pairs() -> None:

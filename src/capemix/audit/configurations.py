@@ -115,6 +115,18 @@ def table_setting(name: str, epsilon: float, delta: float, **who: Any) -> Progra
     return Program.with_canary(name, plan.calibrate(epsilon), corners(plan))
 
 
+def pairs_setting(name: str, epsilon: float, delta: float, **who: Any) -> Program:
+    """Two classes in two columns, and records enough that pairs of columns are counted."""
+    facts = Facts(
+        features=("x0", "x1"),
+        label="label",
+        classes=(0, 1),
+        normalise=PublicMap.of_range(-2, 2),
+    )
+    plan = make_plan(facts, config_of("tables", samples=2), delta=delta, **who)
+    return Program.with_canary(name, plan.calibrate(epsilon), corners(plan, 150))
+
+
 def image_setting(name: str, epsilon: float, delta: float, **who: Any) -> Program:
     """Two classes of the smallest images, nearly grey, with soft labels; the canary is white."""
     cube = np.array(list(itertools.product((-0.1, 0.1), repeat=4)) * 6)
@@ -141,6 +153,8 @@ _PROGRAMS: Final[tuple[tuple[str, Callable[..., Program], float, float, dict[str
     ("moments", table_setting, 2.0, 1e-2, _CENTRAL),
     ("moments, three sites", table_setting, 2.0, 1e-2, {**_RING, "sites": 3}),
     ("images with a teacher", image_setting, 2.0, 1e-2, _CENTRAL),
+    ("pairs of columns", pairs_setting, 2.0, 1e-2, _CENTRAL),
+    ("pairs of columns, three sites", pairs_setting, 2.0, 1e-2, {**_RING, "sites": 3}),
 )
 
 

@@ -1,4 +1,4 @@
-"""A whole release made of sums that have every record once, audited as it is carried out: what it
+"""All sums of a release that have every record once, audited as they are carried out: what it
 measures first, and then whatever its method asks for.
 
 What a record adds to a sum depends on what was found before, which the observer knows: so each
@@ -8,6 +8,7 @@ worlds' densities. The observer knows all other records, and takes off what coll
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -173,11 +174,22 @@ class Watched:
         return noisy
 
 
+class _OverError(Exception):
+    """The last sum is in: whoever has the sums can make the rows of them."""
+
+
 def carried_out(setting: Program, world: int, source: Source) -> list[Seen]:
-    """One release from the first noisy sum to the rows, and everything seen on the way."""
+    """One release from the first noisy sum to the last, and everything seen on the way."""
     sites = (setting.without, setting.with_)[world]
     engine = Watched(sites, setting.honest, source)
-    rows_from(Collector(setting.plan, engine))
+
+    def counted(_: int) -> None:
+        if len(engine.seen) == len(sums.plan.names):
+            raise _OverError
+
+    sums = Collector(setting.plan, engine, progress=counted)
+    with contextlib.suppress(_OverError):
+        rows_from(sums)
     return engine.seen
 
 
@@ -210,11 +222,12 @@ def _upload(query: SumQuery, site: int, rows: LabeledRows, source: Source) -> Re
     return signed(share.values)
 
 
-def corners(plan: Plan) -> LabeledRows:
-    """Ordinary records of every class at the corners of a cube; the canary is of the first class,
-    and so far away that it is clipped in every sum, whatever centre, scale and clip were found."""
+def corners(plan: Plan, each: int = _CORNERS) -> LabeledRows:
+    """So many ordinary records of every class at each corner of a cube; the canary is of the first
+    class, and so far away that it is clipped in every sum, whatever centre, scale and clip were
+    found."""
     facts = plan.facts
-    cube = np.array(list(itertools.product((-1.0, 1.0), repeat=facts.width)) * _CORNERS)
+    cube = np.array(list(itertools.product((-1.0, 1.0), repeat=facts.width)) * each)
     far = np.zeros((1, facts.width))
     far[0, 0] = FAR
     labels = np.repeat(np.arange(len(facts.listed)), len(cube))

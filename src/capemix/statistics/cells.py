@@ -1,5 +1,5 @@
-"""What records add where the distribution of columns is measured: a 1 at the cell of each value,
-and a 1 at the two cells of each pair of values.
+"""What records add where the distribution of columns is measured: a 1 at the cell of each value; a
+1 at the two cells of each pair of values, and at the cell of each value and the class.
 
 Cells are public: they are laid by declared or paid numbers before a record is looked at. Which cell
 a value is in depends on that value alone.
@@ -92,23 +92,19 @@ def cells_of(columns: Columns, features: npt.NDArray[Any]) -> Codes:
 @statistic
 @dataclass(frozen=True)
 class CellCounts:
-    """A 1 at the cell of each of a record's values; of each class ``apart``, or of all as one.
-    ``columns`` is how many numbers a record has."""
+    """A 1 at the cell of each of a record's values, if its class is known. ``columns`` is how many
+    numbers a record has."""
 
     columns: int
     classes: int
     at: Columns
-    apart: bool
     kind: Literal["cell counts"] = "cell counts"
 
+    groups: ClassVar = 1
     replacement_factor: ClassVar = COUNTED
 
     def __post_init__(self) -> None:
         _check_places(self.at, self.columns)
-
-    @property
-    def groups(self) -> int:
-        return self.classes if self.apart else 1
 
     @property
     def width(self) -> int:
@@ -122,30 +118,31 @@ class CellCounts:
         self, sums: npt.NDArray[Any], features: npt.NDArray[Any], labels: Codes, lattice: int | None
     ) -> None:
         one = bounded_rows(np.ones((1, len(self.at))), self.l2_norm_bound, lattice)[0, 0]
-        counts = np.zeros((self.groups, self.width), dtype=np.int64)
+        counts = np.zeros(self.width, dtype=np.int64)
         for rows, codes in _pieces(features, labels, self.classes):
-            start, group = 0, codes if self.apart else np.zeros_like(codes)
+            start, all_as_one = 0, np.zeros_like(codes)
             for column in self.at:
                 size = column.cells
-                counts[:, start : start + size] += _tables(
-                    group, column.of(rows), self.groups, size
-                )
+                counts[start : start + size] += _tables(all_as_one, column.of(rows), 1, size)[0]
                 start += size
-        sums += counts * one
+        sums[0] += counts * one
 
 
 @statistic
 @dataclass(frozen=True)
 class PairCounts:
     """A 1 at the cells of each pair of a record's values, and where there are several classes at
-    those of each value and the class: there it is `CLASS_WEIGHT`, as it is in the pairs of the
-    column ``target``. A table has room for ``most`` cells of each column, used or not: so many
-    numbers are known beforehand."""
+    the cell of each value and the class: there it is `CLASS_WEIGHT`, as it is in the pairs of the
+    column ``target``. Of values in pairs the cells are ``at``; of values with the class they are
+    ``slices``, which may be finer, and none where there is one class. A table has room for ``most``
+    cells of each column, or ``most_slices``, used or not: so many numbers are known beforehand."""
 
     columns: int
     classes: int
     at: Columns
+    slices: Columns
     most: tuple[int, ...]
+    most_slices: tuple[int, ...]
     target: int | None = None
     kind: Literal["pair counts"] = "pair counts"
 
@@ -154,65 +151,80 @@ class PairCounts:
 
     def __post_init__(self) -> None:
         _check_places(self.at, self.columns)
-        short = any(each.cells > most for each, most in zip(self.at, self.most, strict=True))
-        if short:
-            raise ValueError("a column has more cells than there is room for")
+        if self.classes > 1 or self.slices:
+            _check_places(self.slices, self.columns)
+        if len(self.slices) != (len(self.at) if self.classes > 1 else 0):
+            raise InputError("cells", "must be of the same columns", fix="propose them again")
+        for cells, most in ((self.at, self.most), (self.slices, self.most_slices)):
+            if any(each.cells > room for each, room in zip(cells, most, strict=True)):
+                raise ValueError("a column has more cells than there is room for")
         told = self.target is not None
         if told and (self.classes > 1 or not 0 <= (self.target or 0) < len(self.at)):
             raise ValueError("the target is no column, or stands beside a class")
 
     @property
     def width(self) -> int:
-        return pairs_width(self.most, self.classes)
+        return pairs_width(self.most, self.most_slices, self.classes)
 
     @property
     def l2_norm_bound(self) -> float:
-        return pairs_norm(len(self._room), weighted=self._heavy is not None)
-
-    @property
-    def _room(self) -> tuple[int, ...]:
-        """For how many cells of each column, and of the class where there are several."""
-        return room_of(self.most, self.classes)
-
-    @property
-    def _heavy(self) -> int | None:
-        return len(self.at) if self.classes > 1 else self.target
+        several = self.classes > 1
+        weighted = several or self.target is not None
+        return pairs_norm(len(self.at) + several, weighted=weighted)
 
     def weight(self, left: int, right: int) -> float:
-        """Of a pair."""
-        return CLASS_WEIGHT if self._heavy in (left, right) else 1.0
+        """Of a pair of columns."""
+        return CLASS_WEIGHT if self.target in (left, right) else 1.0
 
     @cached_property
     def _places(self) -> tuple[tuple[int, int, int], ...]:
-        """Of each table: its two columns, the class being the last, and where it starts."""
-        sizes, start, found = self._room, 0, []
-        for one in range(len(sizes)):
-            for other in range(one + 1, len(sizes)):
+        """Of each table of two columns: these, and where it starts."""
+        start, found = 0, []
+        for one in range(len(self.most)):
+            for other in range(one + 1, len(self.most)):
                 found.append((one, other, start))
-                start += sizes[one] * sizes[other]
+                start += self.most[one] * self.most[other]
         return tuple(found)
+
+    @cached_property
+    def _class_places(self) -> tuple[int, ...]:
+        """Where each table of a column and the class starts."""
+        first = pairs_width(self.most, (), self.classes)
+        return tuple((first + np.cumsum((0, *self.most_slices[:-1])) * self.classes).tolist())
 
     def add_to(
         self, sums: npt.NDArray[Any], features: npt.NDArray[Any], labels: Codes, lattice: int | None
     ) -> None:
-        parts = [[self.weight(left, right) for left, right, _ in self._places]]
-        units = bounded_rows(np.array(parts), self.l2_norm_bound, lattice)[0]
-        sizes = self._room
+        pairs = [self.weight(left, right) for left, right, _ in self._places]
+        parts = np.array([[*pairs, *[CLASS_WEIGHT] * len(self.slices)]])
+        units = bounded_rows(parts, self.l2_norm_bound, lattice)[0]
         for rows, codes in _pieces(features, labels, self.classes):
-            at = [*cells_of(self.at, rows), codes]
-            for (left, right, start), unit in zip(self._places, units, strict=True):
-                table = _tables(at[left], at[right], sizes[left], sizes[right]).ravel()
+            at = cells_of(self.at, rows)
+            for (left, right, start), unit in zip(self._places, units, strict=False):
+                size = self.most[left], self.most[right]
+                table = _tables(at[left], at[right], *size).ravel()
                 sums[0, start : start + table.size] += table * unit
+            for column, start, most in zip(
+                self.slices, self._class_places, self.most_slices, strict=True
+            ):
+                table = _tables(column.of(rows), codes, most, self.classes).ravel()
+                sums[0, start : start + table.size] += table * units[-1]
 
-    def tables(self, sums: Real) -> dict[tuple[int, int], Real]:
-        """The counts of each pair of columns, of which the class is the last, cells by cells."""
-        sizes, cells = self._room, [*(each.cells for each in self.at), self.classes]
-        found = {}
+    def tables(self, sums: Real) -> tuple[dict[tuple[int, int], Real], list[Real]]:
+        """The counts of each pair of columns, cells by cells; and of each column with the class,
+        slices by classes."""
+        pairs, by_class = {}, []
         for left, right, start in self._places:
-            whole = sums[start : start + sizes[left] * sizes[right]]
-            table = whole.reshape(sizes[left], sizes[right])[: cells[left], : cells[right]]
-            found[left, right] = table / self.weight(left, right)
-        return found
+            rows, width = self.most[left], self.most[right]
+            table = sums[start : start + rows * width].reshape(rows, width)
+            table = table[: self.at[left].cells, : self.at[right].cells]
+            pairs[left, right] = table / self.weight(left, right)
+        for column, start, most in zip(
+            self.slices, self._class_places, self.most_slices, strict=True
+        ):
+            table = sums[start : start + most * self.classes].reshape(most, self.classes)
+            by_class.append(table[: column.cells] / CLASS_WEIGHT)
+        return pairs, by_class
 
 
 def _check_places(at: Columns, width: int) -> None:
@@ -222,11 +234,6 @@ def _check_places(at: Columns, width: int) -> None:
         )
 
 
-def room_of(most: tuple[int, ...], classes: int) -> tuple[int, ...]:
-    """Cells of each column that goes into pairs: a class that all have tells nothing."""
-    return (*most, classes) if classes > 1 else most
-
-
 def pairs_norm(columns: int, *, weighted: bool) -> float:
     """Of what a record adds to the tables of so many columns, the class being one. ``weighted``:
     the pairs of one of them have `CLASS_WEIGHT`."""
@@ -234,10 +241,11 @@ def pairs_norm(columns: int, *, weighted: bool) -> float:
     return math.sqrt(columns * (columns - 1) / 2 - heavy + heavy * CLASS_WEIGHT**2)
 
 
-def pairs_width(most: tuple[int, ...], classes: int) -> int:
-    """How many cells the tables have of columns of so many cells, and of the class."""
-    sizes = np.array(room_of(most, classes), dtype=np.int64)
-    return int((sizes.sum() ** 2 - (sizes**2).sum()) // 2)
+def pairs_width(most: tuple[int, ...], slices: tuple[int, ...], classes: int) -> int:
+    """How many cells the tables have of columns of so many cells, and of so many slices by
+    classes."""
+    sizes = np.array(most, dtype=np.int64)
+    return int((sizes.sum() ** 2 - (sizes**2).sum()) // 2) + sum(slices) * classes
 
 
 def _tables(left: Codes, right: Codes, rows: int, width: int) -> npt.NDArray[np.int64]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
@@ -11,6 +12,7 @@ from capemix.methods.tables.grid import bins_of_number, on_simplex
 
 Real = npt.NDArray[np.float64]
 Codes = npt.NDArray[np.int64]
+Places = npt.NDArray[np.int32]
 
 SURE: Final = 3.0
 """How often the noise on a bin that values are mapped to goes into what it holds."""
@@ -22,49 +24,54 @@ _ENOUGH: Final = 10
 """So many values in a bin say how they are distributed there."""
 
 
+@dataclass(frozen=True, eq=False)
+class Parts:
+    """A column's fine cells joined to slices, and its slices to bins."""
+
+    slices: Codes
+    of_slices: Codes
+
+    @property
+    def bins(self) -> Codes:
+        """Of each fine cell."""
+        return np.asarray(self.of_slices[self.slices])
+
+
 def cells_within(
-    bins: Codes, labels: Codes, joined: Codes, counts: Real, deviation: float, chance: Real
-) -> Codes:
-    """For each row a fine cell of its bin. ``joined``: each fine cell's bin. ``counts``: groups by
-    fine cells, of each class or of all as one, with noise of ``deviation``. Within a bin a class
-    differs from all as far as its counts stand out of the noise (James, Stein)."""
-    out = np.empty(len(bins), dtype=np.int64)
-    groups = len(counts)
-    for each in range(int(joined.max()) + 1):
-        cells, mine = np.flatnonzero(joined == each), bins == each
-        if not mine.any():
+    bins: Places, parts: Parts, counts: Real, held: Real, first: float, chance: Real
+) -> Places:
+    """For each row a fine cell of its bin. ``counts``: noisy ones of each fine cell. ``held``:
+    what each slice holds. Of the cells of a bin there are as many as they hold, to one, from
+    ``first`` of a step on, in the order of ``chance``."""
+    out = np.empty(len(bins), dtype=np.int32)
+    law = np.empty(len(counts))
+    for each in range(len(held)):
+        cells = np.flatnonzero(parts.slices == each)
+        law[cells] = _law(counts[cells])
+    order = np.lexsort((chance, bins))
+    ends = np.searchsorted(bins[order], np.arange(int(parts.of_slices.max()) + 2))
+    for each in range(len(ends) - 1):
+        mine = order[ends[each] : ends[each + 1]]
+        if not len(mine):
             continue
-        if len(cells) == 1:
-            out[mine] = cells[0]
-            continue
-        whole = on_simplex(counts[:, cells].sum(axis=0))
-        if whole.sum() <= 0:
-            whole = np.ones(len(cells))
-        law = whole / whole.sum()
-        for group in range(groups):
-            some = np.flatnonzero(mine & (labels == group)) if groups > 1 else np.flatnonzero(mine)
-            if not len(some):
-                continue
-            own = law
-            if groups > 1:
-                own = _shrunk(counts[group, cells], law, deviation)
-            ends = np.cumsum(own)
-            place = np.searchsorted(ends, chance[some] * ends[-1], side="right")
-            out[some] = cells[np.minimum(place, len(cells) - 1)]
+        cells, slices = np.flatnonzero(parts.bins == each), parts.of_slices == each
+        masses = np.zeros(len(held))
+        masses[slices] = _law(held[slices])
+        up_to = np.cumsum(masses[parts.slices[cells]] * law[cells])
+        place = (np.arange(len(mine)) + first) / len(mine)
+        found = np.searchsorted(up_to, place * up_to[-1], side="right")
+        out[mine] = cells[np.minimum(found, len(cells) - 1)]
     return out
 
 
-def _shrunk(counts: Real, law: Real, deviation: float) -> Real:
-    mass = max(float(counts.sum()), 0.0)
-    apart = counts - mass * law
-    noise = deviation**2 * (len(counts) - 1)
-    found = float((apart**2).sum())
-    part = max(0.0, 1.0 - noise / found) if found > 0 else 0.0
-    own = np.maximum(mass * law + part * apart, 0.0)
-    return own if own.sum() > 0 else law
+def _law(counts: Real) -> Real:
+    """Parts of one; alike where nothing is held."""
+    mass = on_simplex(counts)
+    whole = float(mass.sum())
+    return mass / whole if whole > 0 else np.full(len(counts), 1.0 / len(counts))
 
 
-def values_of(cells: Codes, boundaries: Real, chance: Real) -> Real:
+def values_of(cells: Places, boundaries: Real, chance: Real) -> Real:
     """A value for each row, even within its cell; of one that holds a single number, that."""
     low, high = boundaries[cells], boundaries[cells + 1]
     alone = high <= np.nextafter(low, np.inf)

@@ -17,14 +17,17 @@ from capemix.sums.steps import DeclaredMap
 Real = npt.NDArray[np.float64]
 Codes = npt.NDArray[np.int64]
 
-FINENESS: Final = (8, 128)
+FINENESS: Final = (8, 1024)
 """Even cells of a number's range, at least and at most."""
 
 OCTAVES: Final = 16
 """Powers of two about zero, so that a column that is skew has cells where its values are."""
 
-HALVED: Final = 64
-"""The fineness from which octaves are halved."""
+PARTED: Final = 64
+"""So many even cells to each part of an octave, of which there are eight at most."""
+
+HELD: Final = 4.0
+"""So many times the noise on it an even cell should hold."""
 
 RARE: Final = 0.25
 """Of a usual bin: a category with less is put together with others."""
@@ -95,8 +98,8 @@ def edges_of(
         first, last = round(low / step), round(high / step)
         return tuple(((np.arange(first, last) + 0.5) * step).tolist())
     pivot = min(max(0.0, low), high)
-    halves = 2 if fineness >= HALVED else 1
-    steps = 2.0 ** (-np.arange(1, OCTAVES * halves + 1) / halves)
+    parts = min(8, max(1, fineness // PARTED))
+    steps = 2.0 ** (-np.arange(1, OCTAVES * parts + 1) / parts)
     even = np.linspace(low, high, fineness + 1)[1:-1]
     near = np.concatenate([pivot + steps * (high - pivot), pivot + steps * (low - pivot)])
     edges = np.concatenate([even, near])
@@ -112,9 +115,10 @@ def edges_of(
 
 
 def fineness_of(records: float, noise: float) -> int:
-    """A power of two: a fine cell of an even column holds twice the noise on it, if it can."""
+    """A power of two: a fine cell of an even column holds `HELD` times the noise on it, if it
+    can."""
     least, most = FINENESS
-    wanted = records / (2.0 * noise) if noise > 0 else math.inf
+    wanted = records / (HELD * noise) if noise > 0 else math.inf
     return most if wanted >= most else max(least, 1 << max(0, int(math.log2(max(wanted, 1.0)))))
 
 

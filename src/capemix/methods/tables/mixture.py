@@ -8,6 +8,7 @@ there.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -20,6 +21,8 @@ from capemix.randomness.source import Source
 Real = npt.NDArray[np.float64]
 Single = npt.NDArray[np.float32]
 Codes = npt.NDArray[np.int64]
+Places = npt.NDArray[np.int32]
+"""Of a million rows there is little room."""
 
 COMPONENTS: Final = 300
 STEPS: Final = 600
@@ -54,6 +57,20 @@ class Mixture:
 
     weights: Real
     laws: tuple[Real, ...]
+
+
+def without_noise(table: Real, deviation: float) -> Real:
+    """A table with noise of ``deviation`` on each number, its singular values shrunk as is best in
+    Frobenius norm: those that do not stand out of noise are none (Gavish, Donoho 2017)."""
+    edge = deviation * math.sqrt(max(table.shape))
+    if edge <= 0:
+        return table
+    left, found, right = np.linalg.svd(table, full_matrices=False)
+    shape, square = min(table.shape) / max(table.shape), (found / edge) ** 2
+    clear = square > (1.0 + math.sqrt(shape)) ** 2
+    inside = np.where(clear, (square - shape - 1.0) ** 2 - 4.0 * shape, 0.0)
+    kept = edge * np.sqrt(np.maximum(inside, 0.0) / np.maximum(square, 1e-300))
+    return np.asarray((left * kept) @ right)
 
 
 def fitted_mixture(tables: PairTables, source: Source) -> Mixture:
@@ -123,12 +140,13 @@ def _softmax(logs: Single) -> Single:
 # -- rows ----------------------------------------------------------------------------------------
 
 
-def rows_of(mixture: Mixture, rows: int, source: Source) -> Codes:
+def rows_of(mixture: Mixture, rows: int, source: Source) -> Places:
     """So many rows' cells, columns by rows: of components and, within each, of cells there are as
     many as their laws say, to one."""
     component = _counts(mixture.weights, rows, uniforms(source, ("component", 0), 1)[0])
     ends = np.concatenate([[0], np.cumsum(component)])
-    cells = np.empty((len(mixture.laws), rows), dtype=np.int64)
+    cells = np.empty((len(mixture.laws), rows), dtype=np.int32)
+    owner = np.repeat(np.arange(len(component), dtype=np.int32), component)
     for at, laws in enumerate(mixture.laws):
         firsts = uniforms(source, ("first", at), len(component))
         for k in np.flatnonzero(component):
@@ -136,7 +154,6 @@ def rows_of(mixture: Mixture, rows: int, source: Source) -> Codes:
             cells[at, ends[k] : ends[k + 1]] = np.repeat(np.arange(len(some)), some)
         # In an order of chance within each component, or columns would go together.
         chance = uniforms(source, ("order", at), rows)
-        owner = np.repeat(np.arange(len(component)), component)
         order = np.lexsort((chance, owner))
         cells[at] = cells[at][order]
     return cells

@@ -16,7 +16,7 @@ from capemix.methods.class_gaussian import gaussian_lines, rank_and_octave
 from capemix.methods.shares import OCTAVES, exactly, sizes_share
 from capemix.methods.tables.grid import FINENESS, edges_of, fineness_of, grid_of
 from capemix.queries import COUNTED, QueryShape, Relation
-from capemix.statistics.cells import Column, Columns, pairs_norm, pairs_width
+from capemix.statistics.cells import CLASS_WEIGHT, Column, Columns, pairs_norm, pairs_width
 
 if TYPE_CHECKING:
     from capemix.methods.base import Choice
@@ -28,9 +28,9 @@ PAIRS: Final = "pairs"
 CELLS_PART: Final = 0.2
 """Of what class sizes leave, the part of single columns' cells."""
 
-LEAST_SIGNAL: Final = (200.0, 20.0)
+LEAST_SIGNAL: Final = (200.0, 100.0)
 """So many times the noise on a pair of cells there must be records, and so many times for each
-class, or pairs are not counted."""
+class, or pairs are not counted: of many classes, Gaussians tell more."""
 
 BINS: Final = (4, 32)
 """Of a column in pairs, at least and at most; a category may have twice as many."""
@@ -38,15 +38,24 @@ BINS: Final = (4, 32)
 MOST_CELLS: Final = 1000
 """Of all columns in pairs: all pairs of them are counted."""
 
-APART: Final = 50.0
-"""So many times the noise on a cell a class must have records, or cells are counted of all classes
-as one."""
+SLICE: Final = 3.0
+"""So many times the noise on it with a class a slice of a column should hold, where there are two
+classes; it grows as the root of their number."""
+
+MOST_SLICES: Final = 512
+"""Slices of a column that holds as much in each. As many again hold less."""
+
+MOST_CLASS_CELLS: Final = 1 << 20
+"""Of all columns' slices with the classes."""
+
+MOST_FINE: Final = 1 << 16
+"""Fine cells of all columns."""
 
 LEAST_BINS: Final = 12.0
 """So many times the noise on a cell there must be records, or cells are not counted: four bins of a
 column would not stand out of it, and rows of Gaussians are nearer without them."""
 
-NAMES: Final = ("pairs", "fineness", "apart", "bins", "rank", "octave")
+NAMES: Final = ("pairs", "fineness", "bins", "slices", "rank", "octave")
 
 
 def choice_for(
@@ -62,43 +71,50 @@ def choice_for(
     least, each = LEAST_SIGNAL
     signal = records / on_pair if on_pair > 0 else math.inf
     pairs = has_pairs(facts) and signal >= max(least, each * classes)
-    fineness = fineness_of(records, on_cell) if pairs or records >= LEAST_BINS * on_cell else 0
+    counted = pairs or records >= LEAST_BINS * on_cell
+    fineness = _fitting_fineness(facts, fineness_of(records, on_cell)) if counted else 0
     gaussian = {"rank": 0, "octave": 0}
     if not pairs:
-        sums = multiplier / math.sqrt((1.0 - CELLS_PART if fineness else 1.0) * rest)
+        sums = multiplier / math.sqrt((1.0 - CELLS_PART if counted else 1.0) * rest)
         gaussian = rank_and_octave(records, classes, most_rank, sums, relation)
     wanted = math.sqrt(signal / 2.0) if math.isfinite(signal) else BINS[1]
+    bins = _fitting(facts, max(BINS[0], min(BINS[1], int(wanted))))
+    held = SLICE * max(on_cell, on_pair / CLASS_WEIGHT) * math.sqrt(classes / 2.0)
+    slices = int(min(records / held, MOST_SLICES)) if held > 0 else MOST_SLICES
     return {
         "pairs": int(pairs),
         "fineness": fineness,
-        "apart": int(records / classes >= APART * on_cell),
-        "bins": _fitting(facts, max(BINS[0], min(BINS[1], int(wanted)))),
+        "bins": bins,
+        "slices": _fitting_slices(facts, max(BINS[0], slices)),
         **gaussian,
     }
 
 
 def choices_of(facts: Facts, most_rank: int) -> tuple[Choice, ...]:
     """Those between which every choice lies."""
-    fine = {"fineness": FINENESS[1], "apart": 1}
-    pairs = {"pairs": 1, **fine, "bins": _fitting(facts, BINS[1]), "rank": 0, "octave": 0}
+    fine = {"fineness": _fitting_fineness(facts, FINENESS[1])}
+    slices = _fitting_slices(facts, MOST_SLICES)
+    most = {"bins": _fitting(facts, BINS[1]), "slices": slices, "rank": 0, "octave": 0}
     gaussian = (
-        {**cells, "pairs": 0, "bins": BINS[0], "rank": rank, "octave": octave}
-        for cells in (fine, {"fineness": 0, "apart": 0})
+        {**cells, "pairs": 0, "rank": rank, "octave": octave, "bins": BINS[0], "slices": BINS[0]}
+        for cells in (fine, {"fineness": 0})
         for rank, octave in ((0, 0), (most_rank, OCTAVES - 1))
     )
-    return (*((pairs,) if has_pairs(facts) else ()), *gaussian)
+    pairs = ({"pairs": 1, **fine, **most},) if has_pairs(facts) else ()
+    return (*pairs, *gaussian)
 
 
 def is_possible(chosen: Choice, facts: Facts, most_rank: int) -> bool:
     if set(chosen) != set(NAMES):
         return False
-    fineness, bins = chosen["fineness"], chosen["bins"]
-    cells = FINENESS[0] <= fineness <= FINENESS[1] and fineness & (fineness - 1) == 0
+    fineness, bins, slices = (chosen[name] for name in ("fineness", "bins", "slices"))
+    most = _fitting_fineness(facts, FINENESS[1])
+    cells = FINENESS[0] <= fineness <= most and fineness & (fineness - 1) == 0
     return (
         chosen["pairs"] in (0, int(has_pairs(facts)))
-        and chosen["apart"] in (0, 1)
         and (cells or (fineness == 0 and not chosen["pairs"]))
         and 2 <= bins <= _fitting(facts, BINS[1])
+        and 2 <= slices <= _fitting_slices(facts, MOST_SLICES)
         and 0 <= chosen["rank"] <= most_rank
         and 0 <= chosen["octave"] < OCTAVES
     )
@@ -126,7 +142,7 @@ def lines_of(plan: Plan, chosen: Choice) -> tuple[QueryShape, ...]:
         "each value's cell",
         "cell counts",
         _cells(facts, chosen["fineness"] or FINENESS[0]),
-        classes if chosen["apart"] else 1,
+        1,
         l2_norm_bound=math.sqrt(k),
         share=CELLS_PART * rest,
         replacement_factor=COUNTED,
@@ -137,7 +153,11 @@ def lines_of(plan: Plan, chosen: Choice) -> tuple[QueryShape, ...]:
             PAIRS,
             "the cells of each pair of values",
             "pair counts",
-            pairs_width(most_cells(facts, chosen["fineness"], chosen["bins"]), classes),
+            pairs_width(
+                most_cells(facts, chosen["fineness"], chosen["bins"]),
+                most_slices(facts, chosen["fineness"], chosen["slices"]),
+                classes,
+            ),
             l2_norm_bound=norm_of(facts),
             share=part,
             replacement_factor=COUNTED,
@@ -181,17 +201,44 @@ def most_cells(facts: Facts, fineness: int, bins: int) -> tuple[int, ...]:
     return tuple(min(column.cells, 2 * bins if column.bins else bins) for column in fine)
 
 
+def most_slices(facts: Facts, fineness: int, slices: int) -> tuple[int, ...]:
+    """How many slices each column has, at most: none where all records are of one class."""
+    if facts.groups == 1:
+        return ()
+    return tuple(min(column.cells, 2 * slices) for column in _fine(facts, fineness))
+
+
 @lru_cache(maxsize=64)
 def _fitting(facts: Facts, bins: int) -> int:
     """The most bins up to these with which all columns together have no more than `MOST_CELLS`."""
-    while bins > 2 and sum(most_cells(facts, FINENESS[1], bins)) > MOST_CELLS:
+    fineness = _fitting_fineness(facts, FINENESS[1])
+    while bins > 2 and sum(most_cells(facts, fineness, bins)) > MOST_CELLS:
         bins -= 1
     return bins
 
 
+@lru_cache(maxsize=64)
+def _fitting_slices(facts: Facts, slices: int) -> int:
+    """The same of slices and `MOST_CLASS_CELLS`."""
+    fineness = _fitting_fineness(facts, FINENESS[1])
+    room = MOST_CLASS_CELLS // facts.groups
+    while slices > 2 and sum(most_slices(facts, fineness, slices)) > room:
+        slices = max(2, slices * 3 // 4)
+    return slices
+
+
+@lru_cache(maxsize=64)
+def _fitting_fineness(facts: Facts, fineness: int) -> int:
+    """The finest up to this with which all columns together have no more than `MOST_FINE` cells."""
+    while fineness > FINENESS[0] and _cells(facts, fineness) > MOST_FINE:
+        fineness //= 2
+    return fineness
+
+
 def message_bytes_of(facts: Facts) -> int:
-    """Of all edges of cells, as a message has them."""
-    return 64 * columns_of(facts) + 32 * _cells(facts, FINENESS[1])
+    """Of all edges of cells, as a message has them: bins', and slices'."""
+    fine = _cells(facts, _fitting_fineness(facts, FINENESS[1]))
+    return 64 * columns_of(facts) + 64 * fine
 
 
 @lru_cache(maxsize=64)

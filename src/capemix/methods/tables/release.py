@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from typing import Final
 
@@ -14,7 +13,7 @@ from capemix.facts import Facts
 from capemix.methods.class_gaussian.draw import gaussian_rows
 from capemix.methods.class_gaussian.estimate import estimate_class_gaussians
 from capemix.methods.projected import ProjectedSums
-from capemix.methods.tables.columns import cells_within, mapped, values_of
+from capemix.methods.tables.columns import Parts, cells_within, mapped, values_of
 from capemix.methods.tables.grid import (
     Grid,
     bins_of_category,
@@ -23,15 +22,22 @@ from capemix.methods.tables.grid import (
     joined,
     on_simplex,
 )
-from capemix.methods.tables.labels import classes_of
-from capemix.methods.tables.mixture import PairTables, fitted_mixture, rows_of, uniforms
-from capemix.methods.tables.program import CELLS, PAIRS, most_cells, target_of
+from capemix.methods.tables.labels import ByClass, classes_of
+from capemix.methods.tables.mixture import (
+    PairTables,
+    fitted_mixture,
+    rows_of,
+    uniforms,
+    without_noise,
+)
+from capemix.methods.tables.program import CELLS, PAIRS, most_cells, most_slices, target_of
 from capemix.methods.told import listed, sure
 from capemix.randomness.source import Source
 from capemix.statistics.cells import CLASS_WEIGHT, CellCounts, Column, PairCounts
 
 Real = npt.NDArray[np.float64]
 Codes = npt.NDArray[np.int64]
+Places = npt.NDArray[np.int32]
 
 HEAVY: Final = 2.0
 """So many times the noise on all pairs with it a bin holds, at least."""
@@ -48,23 +54,15 @@ _NARROW: Final = 0.02
 
 @dataclass(frozen=True, eq=False)
 class Counted:
-    """Noisy counts of fine cells: of each column, groups by cells."""
+    """Noisy counts of each column's fine cells."""
 
     grid: Grid
     counts: tuple[Real, ...]
     deviation: float
 
-    def whole(self, at: int) -> Real:
-        """Of all classes."""
-        return np.asarray(self.counts[at].sum(axis=0))
-
     def values(self, at: int) -> Real:
-        """Of all classes, a number's cells without that of missing ones."""
-        return self.whole(at)[: len(self.grid.columns[at].edges) + 1]
-
-    @property
-    def whole_deviation(self) -> float:
-        return self.deviation * math.sqrt(len(self.counts[0]))
+        """A number's cells without that of missing ones."""
+        return self.counts[at][: len(self.grid.columns[at].edges) + 1]
 
 
 def counted_cells(sums: Collector) -> Counted:
@@ -72,9 +70,8 @@ def counted_cells(sums: Collector) -> Counted:
     plan = sums.plan
     facts, chosen = plan.known, plan.chosen or {}
     grid = grid_of(facts, chosen["fineness"])
-    asked = CellCounts(facts.width, facts.groups, grid.columns, bool(chosen["apart"]))
-    noisy = np.asarray(sums.ask(CELLS, asked))
-    found = Counted(grid, tuple(np.split(noisy, grid.starts[1:-1], axis=1)), sums.noise_on(CELLS))
+    noisy = sums.ask(CELLS, CellCounts(facts.width, facts.groups, grid.columns))[0]
+    found = Counted(grid, tuple(np.split(noisy, grid.starts[1:-1])), sums.noise_on(CELLS))
     sums.warn(*_cut_off(found))
     return found
 
@@ -89,7 +86,7 @@ def _cut_off(found: Counted) -> tuple[str, ...]:
         alone = np.array([boundaries[1] - boundaries[0], boundaries[-1] - boundaries[-2]])
         narrow = alone < _NARROW * (boundaries[-1] - boundaries[0])
         unlike = np.array([boundaries[0], boundaries[-1]]) != 0.0  # zeros are often many
-        ends, doubt = counts[[0, -1]], sure(2) * found.whole_deviation
+        ends, doubt = counts[[0, -1]], sure(2) * found.deviation
         surely = ends - doubt > CUT_OFF * max(float(counts.sum()), 1.0)
         if (surely & narrow & unlike).any():
             out.append(found.grid.names[at])
@@ -106,103 +103,136 @@ def _cut_off(found: Counted) -> tuple[str, ...]:
 
 
 def rows_by_pairs(sums: Collector, sizes: Real, samples: int | None) -> tuple[Real, Codes]:
-    """Rows whose pairs of columns are as the noisy tables have them."""
+    """Rows whose pairs of columns, and each column with the class, are as counted."""
     plan = sums.plan
     facts, chosen = plan.known, plan.chosen or {}
     fine = counted_cells(sums)
     records = float(sizes.sum())
-    most = most_cells(facts, chosen["fineness"], chosen["bins"])
-    bins = _bins(fine, records / chosen["bins"], HEAVY * sums.noise_on(PAIRS), most)
-    columns = joined(fine.grid, bins)
-    asked = PairCounts(facts.width, facts.groups, columns, most, target_of(facts))
-    tables, deviation = asked.tables(sums.ask(PAIRS, asked)[0]), sums.noise_on(PAIRS)
+    room = (
+        most_cells(facts, chosen["fineness"], chosen["bins"]),
+        most_slices(facts, chosen["fineness"], chosen["slices"]),
+    )
+    several = facts.groups > 1
+    goal = max(records / chosen["bins"], HEAVY * sums.noise_on(PAIRS))
+    parts = _parts(fine, goal, records / chosen["slices"] if several else goal, *room)
+    columns = joined(fine.grid, [each.bins for each in parts])
+    slices = joined(fine.grid, [each.slices for each in parts]) if several else ()
+    asked = PairCounts(facts.width, facts.groups, columns, slices, *room, target_of(facts))
+    pairs, by_class = asked.tables(sums.ask(PAIRS, asked)[0])
+    noise = max(sums.noise_on(PAIRS), _LEAST)
+    joins = [each.slices for each in parts], [each.of_slices for each in parts]
+    known = ByClass(by_class, noise / CLASS_WEIGHT, *joins, sizes)
     source = sums.source()
-    mixture = fitted_mixture(_pair_tables(fine, bins, asked, tables, deviation, sizes), source)
+    mixture = fitted_mixture(_pair_tables(fine, parts, asked, pairs, noise, known), source)
     rows = round(records) if samples is None else samples
-    cells = rows_of(mixture, rows, source)[:-1]
-    k, classes = len(columns), facts.groups
-    if classes > 1:
-        wanted = [tables[at, k] for at in range(k)]
-        chance = uniforms(source, ("class", 0), rows)
-        labels = classes_of(cells, wanted, deviation / CLASS_WEIGHT, chance)
-    else:
-        labels = np.zeros(rows, dtype=np.int64)
-    return _filled(facts, fine, bins, cells, labels, source)
+    bins = rows_of(mixture, rows, source)
+    return _filled(facts, fine, parts, bins, known, source)
 
 
-def _bins(fine: Counted, usual: float, least: float, most: tuple[int, ...]) -> list[Codes]:
-    """Each fine cell's bin, column by column."""
-    found, goal = [], max(usual, least)
-    for at, column in enumerate(fine.grid.columns):
-        mass = on_simplex(fine.whole(at))
-        if column.bins:
-            found.append(bins_of_category(mass, goal, most[at]))
-        elif column.missing is None:
-            found.append(bins_of_number(mass, goal, most[at]))
-        else:  # the last cell is a bin of its own
-            bins = bins_of_number(mass[:-1], goal, most[at] - 1)
-            found.append(np.append(bins, bins[-1] + 1))
+def _parts(
+    fine: Counted, goal: float, less: float, most: tuple[int, ...], slices: tuple[int, ...]
+) -> list[Parts]:
+    """Each column's fine cells joined to slices that hold ``less``, and these to bins that hold
+    ``goal``. Where there is one class, a bin is a slice. Missing numbers are apart."""
+    found = []
+    for at, (column, room) in enumerate(zip(fine.grid.columns, slices or most, strict=True)):
+        apart = column.missing is not None
+        join = bins_of_category if column.bins else bins_of_number
+        mass = on_simplex(fine.counts[at])
+        mass = mass[:-1] if apart else mass
+        some = join(mass, min(less, goal), room - apart)
+        held = np.bincount(some, weights=mass).astype(np.float64)
+        whole = join(held, goal, most[at] - apart)
+        if apart:
+            some, whole = (np.append(each, each.max() + 1) for each in (some, whole))
+        found.append(Parts(some, whole))
     return found
 
 
 def _pair_tables(
     fine: Counted,
-    bins: list[Codes],
+    parts: list[Parts],
     asked: PairCounts,
     tables: dict[tuple[int, int], Real],
-    deviation: float,
-    sizes: Real,
+    noise: float,
+    known: ByClass,
 ) -> PairTables:
     """In parts of the records. A column by itself is what its fine cells and all tables with it
     say, each weighted by its noise."""
-    k, classes = len(bins), len(sizes)
-    counts = [*(int(each.max()) + 1 for each in bins), classes]
+    counts = [int(each.of_slices.max()) + 1 for each in parts]
     starts = np.concatenate([[0], np.cumsum(counts)]).tolist()
-    records, width = float(sizes.sum()), int(sum(counts))
-    owner = np.zeros((k + 1, k + 1))
-    pairs = np.zeros((width, width))
-    sums = [np.zeros(size) for size in counts]
-    weight = [np.zeros(size) for size in counts]
+    of_cells = max(fine.deviation, _LEAST) ** -2
+    of_slices = 1.0 / (known.deviation**2 * len(known.sizes))
+    sums, precisions = [], []
+    for at, each in enumerate(parts):
+        precision = of_cells / np.bincount(each.bins)
+        found = np.bincount(each.bins, weights=fine.counts[at]) * precision
+        if known.counts:
+            by_slices = of_slices / np.bincount(each.of_slices)
+            held = known.counts[at].sum(axis=1)
+            found = found + np.bincount(each.of_slices, weights=held) * by_slices
+            precision = precision + by_slices
+        sums.append(found)
+        precisions.append(precision)
     for (left, right), table in tables.items():
-        owner[left, right] = owner[right, left] = asked.weight(left, right) ** 2
-        noise = max(deviation, _LEAST) / asked.weight(left, right)
-        pairs[starts[left] : starts[left + 1], starts[right] : starts[right + 1]] = table
-        pairs[starts[right] : starts[right + 1], starts[left] : starts[left + 1]] = table.T
         for own, axis, other in ((left, 1, right), (right, 0, left)):
-            sums[own] += table.sum(axis=axis) / (noise**2 * counts[other])
-            weight[own] += 1.0 / (noise**2 * counts[other])
-    margins = []
-    for at in range(k):
-        cells = np.bincount(bins[at])
-        precision = 1.0 / (max(fine.whole_deviation, _LEAST) ** 2 * cells)
-        sums[at] += np.bincount(bins[at], weights=fine.whole(at)) * precision
-        margins.append(on_simplex(sums[at] / (weight[at] + precision)))
-    margins.append(np.maximum(sizes, 0.0))
-    parts = np.concatenate([each / max(float(each.sum()), 1e-9) for each in margins])
-    return PairTables(tuple(counts), pairs / max(records, 1.0), owner, parts)
+            known_as = asked.weight(left, right) ** 2 / (noise**2 * counts[other])
+            sums[own] = sums[own] + table.sum(axis=axis) * known_as
+            precisions[own] = precisions[own] + known_as
+    margins = [on_simplex(each / weight) for each, weight in zip(sums, precisions, strict=True)]
+    laws = [each / max(float(each.sum()), 1e-9) for each in margins]
+    records = max(float(known.sizes.sum()), 1.0)
+    weights = np.zeros((len(parts), len(parts)))
+    pairs = np.zeros((starts[-1], starts[-1]))
+    for (left, right), table in tables.items():
+        weight = asked.weight(left, right)
+        weights[left, right] = weights[right, left] = weight**2
+        rows, columns = (slice(starts[at], starts[at + 1]) for at in (left, right))
+        alone = np.outer(laws[left], laws[right])
+        cleared = alone + without_noise(table / records - alone, noise / weight / records)
+        pairs[rows, columns], pairs[columns, rows] = cleared, cleared.T
+    return PairTables(tuple(counts), pairs, weights, np.concatenate(laws))
 
 
 def _filled(
-    facts: Facts, fine: Counted, bins: list[Codes], cells: Codes, labels: Codes, source: Source
+    facts: Facts, fine: Counted, parts: list[Parts], cells: Places, known: ByClass, source: Source
 ) -> tuple[Real, Codes]:
-    """Rows of values in these cells, by class."""
-    rows = np.zeros((len(labels), facts.width))
-    every = np.arange(len(labels))
-    for at, column in enumerate(fine.grid.columns):
-        chance = uniforms(source, ("cell", at), len(labels))
-        found = cells_within(cells[at], labels, bins[at], fine.counts[at], fine.deviation, chance)
-        if column.bins:
-            rows[every, column.place + found] = 1.0
-            continue
-        chance = uniforms(source, ("value", at), len(labels))
-        there = np.minimum(found, len(column.edges))
-        rows[:, column.place] = values_of(there, fine.grid.boundaries(at), chance)
-        _mark(rows, column, found > len(column.edges))
+    """Rows of values, and their classes, by class. ``cells`` are bins, which become fine cells in
+    place."""
+    count = cells.shape[1]
+    for at, each in enumerate(parts):
+        first = float(uniforms(source, ("first cell", at), 1)[0])
+        chance = uniforms(source, ("cell", at), count)
+        held = _held(fine, each, known, at)
+        cells[at] = cells_within(cells[at], each, fine.counts[at], held, first, chance)
+    labels = np.zeros(count, dtype=np.int64)
+    if known.counts:
+        labels = classes_of(cells, known, uniforms(source, ("class", 0), count))
     order = np.argsort(labels, kind="stable")
-    rows, labels = rows[order], labels[order]
+    labels, every = labels[order], np.arange(count)
+    rows = np.zeros((count, facts.width))
+    for at, column in enumerate(fine.grid.columns):
+        mine = cells[at, order]
+        if column.bins:
+            rows[every, column.place + mine] = 1.0
+            continue
+        chance = uniforms(source, ("value", at), count)
+        there = np.minimum(mine, len(column.edges))
+        rows[:, column.place] = values_of(there, fine.grid.boundaries(at), chance)
+        _mark(rows, column, mine > len(column.edges))
     if facts.table is not None:
         facts.table.restore(rows)
     return rows, labels
+
+
+def _held(fine: Counted, parts: Parts, known: ByClass, at: int) -> Real:
+    """What each slice of a column holds, by its fine cells and by its classes."""
+    counted = np.bincount(parts.slices, weights=fine.counts[at]).astype(np.float64)
+    if not known.counts:
+        return counted
+    noise = fine.deviation**2 * np.bincount(parts.slices)
+    part = noise / (noise + known.deviation**2 * len(known.sizes))
+    return np.asarray(part * known.counts[at].sum(axis=1) + (1.0 - part) * counted)
 
 
 def _mark(rows: Real, column: Column, missing: npt.NDArray[np.bool_]) -> None:
@@ -237,7 +267,7 @@ def _move(rows: Real, fine: Counted, source: Source) -> None:
     for at in fine.grid.numbers:
         column, boundaries = fine.grid.columns[at], fine.grid.boundaries(at)
         chance = uniforms(source, ("tie", at), len(rows))
-        noise, counts = fine.whole_deviation, fine.values(at)
+        noise, counts = fine.deviation, fine.values(at)
         there = slice(None) if column.missing is None else rows[:, column.missing] == 0
         values = rows[there, column.place]
         moved = mapped(values, counts, boundaries, noise, chance[there])
