@@ -139,7 +139,7 @@ def test_a_missing_number_has_a_cell_of_its_own_beside_those_of_values() -> None
     rows = np.array([[-1.0, 1.0, 0.0], [0.0, 1.0, 0.0], [0.9, 1.0, 0.0], [0.0, 0.0, 1.0]])
     assert column.of(rows).tolist() == [0, 1, 2, 3]
     assert column.cells == 4
-    asked = CellCounts(3, 1, (column,), apart=False)
+    asked = CellCounts(3, 1, (column,))
     found = added(asked, rows, np.zeros(4, dtype=np.int64), None)
     assert found[0].tolist() == pytest.approx([1, 1, 1, 1])
 
@@ -289,7 +289,7 @@ def tables_of(law: Real) -> PairTables:
                 table = law.sum(axis=tuple({0, 1, 2} - {a, b}))
                 pairs[starts[a] : starts[a + 1], starts[b] : starts[b + 1]] = table
                 pairs[starts[b] : starts[b + 1], starts[a] : starts[a + 1]] = table.T
-    return PairTables(sizes, pairs, np.concatenate(margins))
+    return PairTables(sizes, pairs, 1.0 - np.eye(3), np.concatenate(margins))
 
 
 def test_rows_of_a_mixture_have_the_pairs_that_it_was_fitted_to() -> None:

@@ -133,7 +133,8 @@ def test_pairs_of_one_class_are_counted_as_one_would_by_hand() -> None:
     for target, weights in ((None, (1, 1, 1)), (1, (CLASS_WEIGHT, 1, CLASS_WEIGHT))):
         asked = PairCounts(4, 1, at, (), (2, 2, 2), (), target)
         assert asked.l2_norm_bound == pytest.approx(math.sqrt(sum(each**2 for each in weights)))
-        tables = asked.tables(added(asked, rows, labels, None)[0])
+        tables, by_class = asked.tables(added(asked, rows, labels, None)[0])
+        assert by_class == []
         assert set(tables) == {(0, 1), (0, 2), (1, 2)}
         assert tables[0, 1] == pytest.approx(np.array([[1, 0], [0, 2]]))
         assert tables[0, 2] == pytest.approx(np.array([[0, 1], [1, 1]]))

@@ -189,8 +189,11 @@ class PairCounts:
     @cached_property
     def _class_places(self) -> tuple[int, ...]:
         """Where each table of a column and the class starts."""
-        first = pairs_width(self.most, (), self.classes)
-        return tuple((first + np.cumsum((0, *self.most_slices[:-1])) * self.classes).tolist())
+        start, found = pairs_width(self.most, (), self.classes), []
+        for room in self.most_slices:
+            found.append(start)
+            start += room * self.classes
+        return tuple(found)
 
     def add_to(
         self, sums: npt.NDArray[Any], features: npt.NDArray[Any], labels: Codes, lattice: int | None
