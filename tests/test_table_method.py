@@ -33,7 +33,7 @@ from capemix.methods.tables.grid import (
     on_simplex,
 )
 from capemix.methods.tables.labels import ByClass, classes_of, fitted_law
-from capemix.methods.tables.mixture import PairTables, fitted_mixture, rows_of
+from capemix.methods.tables.mixture import PairTables, fitted_mixture, rows_of, without_noise
 from capemix.methods.tables.program import choice_for, choices_of, is_possible, most_cells
 from capemix.plan import make_plan
 from capemix.queries import Relation
@@ -290,6 +290,16 @@ def tables_of(law: Real) -> PairTables:
                 pairs[starts[a] : starts[a + 1], starts[b] : starts[b + 1]] = table
                 pairs[starts[b] : starts[b + 1], starts[a] : starts[a + 1]] = table.T
     return PairTables(sizes, pairs, 1.0 - np.eye(3), np.concatenate(margins))
+
+
+def test_a_table_is_nearer_without_what_noise_made_of_it_and_noise_alone_is_nothing() -> None:
+    rng = RNG(11)
+    table = np.outer(rng.normal(size=12), rng.normal(size=20)) * 10.0
+    noise = rng.normal(size=table.shape)
+    found = without_noise(table + noise, 1.0)
+    assert np.linalg.norm(found - table) < 0.5 * np.linalg.norm(noise)
+    assert np.abs(without_noise(0.9 * noise, 1.0)).max() < 1e-9
+    assert (without_noise(table, 0.0) == table).all()
 
 
 def test_rows_of_a_mixture_have_the_pairs_that_it_was_fitted_to() -> None:
