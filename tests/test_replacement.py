@@ -13,6 +13,7 @@ import pytest
 
 from capemix.methods.image_clusters.estimate import WEIGHTS
 from capemix.queries import COUNTED
+from capemix.statistics.cells import CellCounts, Column, PairCounts
 from capemix.statistics.histograms import ClassCounts, MeansAndSquares, ValueSizes
 from capemix.statistics.moments import Moments, NormHistogram, Spreads, replaced_moments
 from capemix.statistics.projection import Projection
@@ -29,6 +30,9 @@ ABOUT = Projection(
     PublicMap(), WIDTH, CLASSES, centre=np.full((CLASSES, WIDTH), 0.3), scale=np.full(WIDTH, 1.7)
 )
 
+CELLS = (Column(0, (-0.5, 0.5)), Column(1, (0.0,), missing=2), Column(2, bins=(0, 1)))
+SLICES = (Column(0, (-0.5, 0.0, 0.5)), *CELLS[1:])
+
 LATTICES = (3, 5, 7, 9, 25, 77, 1001, 32_767)
 
 STATISTICS: dict[str, Statistic] = {
@@ -44,6 +48,9 @@ STATISTICS: dict[str, Statistic] = {
     "few means": Moments(FRAME, 2.0, (1.0, 0.2)),
     "spreads": Spreads(FRAME, 2.0),
     "one spread": Spreads(FRAME, 2.0, apart=False),
+    "cells": CellCounts(WIDTH, CLASSES, CELLS),
+    "pairs": PairCounts(WIDTH, CLASSES, CELLS, SLICES, (3, 3, 2), (4, 3, 2)),
+    "pairs, with a target": PairCounts(WIDTH, 1, CELLS, (), (3, 3, 2), (), 0),
     "rows": ClippedRows(WIDTH, CLASSES, PublicMap(), 1.5),
     "rows in one pool": ClippedRows(WIDTH, CLASSES, PublicMap(), 1.5, one_pool=True),
     "rows and labels": ClippedRows(
@@ -69,6 +76,7 @@ def records() -> Iterator[Record]:
         (1e-3, 0.9, 1e6), (1, -1), eye[:2]
     )), np.ones(WIDTH), -np.ones(WIDTH), 1e9 * np.ones(WIDTH), -1e9 * np.ones(WIDTH)]  # fmt: skip
     rows += [rng.normal(size=WIDTH) * 10 ** rng.uniform(-2, 3) for _ in range(12)]
+    rows += [np.array([-1.0, -1.0, 0.0, 1.0]), np.array([1.0, 1.0, 1.0, 0.0])]  # no cell in common
     for at, row in enumerate(rows):
         yield row, at % CLASSES
         yield row, 0

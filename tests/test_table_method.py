@@ -40,6 +40,7 @@ from capemix.queries import Relation
 from capemix.randomness.source import SeededSource
 from capemix.statistics.cells import CLASS_WEIGHT, CellCounts, Column, PairCounts
 from capemix.statistics.check import added
+from capemix.sums.steps import PublicMap
 
 Real = npt.NDArray[np.float64]
 RNG = np.random.default_rng
@@ -254,6 +255,18 @@ def test_whatever_the_numbers_what_is_chosen_is_possible(
     most = choices_of(facts, rank)[0]
     assert all(chosen[name] <= most[name] for name in ("fineness", "slices"))
     assert not chosen["pairs"] or chosen["bins"] <= most["bins"]
+
+
+@pytest.mark.parametrize(("columns", "classes"), [(20, 100), (50, 26), (5, 1000), (250, 2)])
+def test_what_is_chosen_of_many_columns_and_classes_is_possible(columns: int, classes: int) -> None:
+    """Or a release would be refused after class sizes were paid for, because of how many they
+    are."""
+    names = tuple(f"x{at}" for at in range(columns))
+    facts = Facts(names, "y", tuple(range(classes)), normalise=PublicMap.of_range(-4, 5))
+    for records in np.geomspace(100, 1e7, 120).tolist():
+        chosen = choice_for(facts, 3.0, records, 4, Relation.ADD_REMOVE)
+        assert is_possible(chosen, facts, 4), (records, chosen)
+        assert chosen["slices"] <= choices_of(facts, 4)[0]["slices"]
 
 
 @pytest.mark.parametrize("relation", list(Relation))

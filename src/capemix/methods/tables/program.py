@@ -217,11 +217,15 @@ def _fitting(facts: Facts, bins: int) -> int:
     return bins
 
 
-@lru_cache(maxsize=64)
 def _fitting_slices(facts: Facts, slices: int) -> int:
-    """The same of slices and `MOST_CLASS_CELLS`."""
+    """The same of slices and `MOST_CLASS_CELLS`, but that the most is found in steps."""
+    return min(slices, _most_fitting_slices(facts))
+
+
+@lru_cache(maxsize=64)
+def _most_fitting_slices(facts: Facts) -> int:
     fineness = _fitting_fineness(facts, FINENESS[1])
-    room = MOST_CLASS_CELLS // facts.groups
+    room, slices = MOST_CLASS_CELLS // facts.groups, MOST_SLICES
     while slices > 2 and sum(most_slices(facts, fineness, slices)) > room:
         slices = max(2, slices * 3 // 4)
     return slices
