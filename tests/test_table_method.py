@@ -128,6 +128,16 @@ def test_pairs_are_counted_as_one_would_by_hand() -> None:
     assert np.linalg.norm(alone) == pytest.approx(asked.l2_norm_bound)
 
 
+def test_room_for_more_cells_than_a_word_counts_is_not_taken_for_little() -> None:
+    """Or a site would be asked for tables that no memory holds, and would fail or not by whether it
+    has a record of a class."""
+    at = (Column(0), Column(1), Column(2))
+    a, b, asked = 1 << 17, 1 << 16, 1 << 20
+    c = (asked - a * b) // b * pow(3, -1, 1 << 47) % (1 << 47)
+    assert ((a + b) * c + a * b) % (1 << 63) == asked
+    assert PairCounts(3, 1, at, (), (a, b, c), ()).width == (a + b) * c + a * b
+
+
 def test_a_record_without_a_listed_category_adds_nothing_there() -> None:
     asked = CellCounts(3, 1, (Column(0), Column(1, bins=(0, 1))))
     found = added(asked, np.array([[1.0, 0.0, 0.0]]), np.zeros(1, dtype=np.int64), None)

@@ -246,9 +246,8 @@ def pairs_norm(columns: int, *, weighted: bool) -> float:
 
 def pairs_width(most: tuple[int, ...], slices: tuple[int, ...], classes: int) -> int:
     """How many cells the tables have of columns of so many cells, and of so many slices by
-    classes."""
-    sizes = np.array(most, dtype=np.int64)
-    return int((sizes.sum() ** 2 - (sizes**2).sum()) // 2) + sum(slices) * classes
+    classes. Whole numbers of any length: a site holds what it is asked for against this."""
+    return (sum(most) ** 2 - sum(size**2 for size in most)) // 2 + sum(slices) * classes
 
 
 def _tables(left: Codes, right: Codes, rows: int, width: int) -> npt.NDArray[np.int64]:
