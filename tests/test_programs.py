@@ -16,6 +16,7 @@ import pytest
 
 from capemix import documents
 from capemix.accounting.cost import together
+from capemix.accounting.gaussian import gaussian_epsilon
 from capemix.agent import Agent, SiteState, load_identity, new_identity
 from capemix.collector import Engine, Origin
 from capemix.data import LabeledRows, load_dataset, partition
@@ -36,6 +37,7 @@ from capemix.methods.class_gaussian.estimate import CENTRE, CENTRES, SPREAD, SPR
 from capemix.methods.image_clusters import ImageClusters
 from capemix.methods.mixing import MIXTURES, Mixing
 from capemix.methods.projected import NORMS_OF
+from capemix.methods.tables import Tables
 from capemix.plan import Plan, make_plan
 from capemix.protocol.agreement import public_bytes
 from capemix.protocol.chunks import LEAST_CHUNK
@@ -1029,6 +1031,22 @@ def test_sums_one_by_one_fit_the_limit_that_the_whole_fits(epsilon: float) -> No
         assert Account(Limit(guarantee.epsilon, guarantee.delta)).admits(costs)
         less = Account(Limit(0.98 * guarantee.epsilon, guarantee.delta))
         assert not less.admits(costs)
+
+
+def test_a_site_agrees_to_no_sum_whose_release_its_limit_may_not_pay_for_after_a_choice() -> None:
+    """Where records are replaced, Gaussians cost more of a plan for added ones than pairs do."""
+    plan = a_plan(1.0, method=Tables(samples=60))
+    assert plan.chosen is None
+    costs = [
+        together(replace(plan, chosen=choice).costs_from(CLASS_SIZES, Relation.REPLACE_ONE))
+        for choice in plan.method.choices(plan)
+    ]
+    least, *_, most = sorted((cost.squared or 0.0) ** -0.5 for cost in costs)[::-1]
+    assert most < 0.9 * least
+    limits = [gaussian_epsilon(noise, plan.delta) * 1.01 for noise in (least, most)]
+    step = ReleaseStep.first_of(plan)
+    for limit, fits in zip(limits, (False, True), strict=True):
+        assert step.fits(Account(Limit(limit, plan.delta, Relation.REPLACE_ONE))) is fits
 
 
 def test_the_order_is_the_wholes_from_the_first_sum_on(tmp_path: Path) -> None:

@@ -113,9 +113,21 @@ class ReleaseStep:
         return self.plan.cost_alone(relation) if first else None
 
     def fits(self, account: Account) -> bool:
-        """Whether this sum and all that follow fit a site's budget."""
+        """Whether this sum and all that follow fit a site's budget, whatever is chosen on the way:
+        by an account's own relation, or by the sums' number, one choice may cost more than another.
+        """
         relation = account.limit.relation
-        return account.admits(self.costs(relation), instead=self.cost_alone(relation))
+        return all(
+            account.admits(each.costs(relation), instead=each.cost_alone(relation))
+            for each in self._after_choices()
+        )
+
+    def _after_choices(self) -> list[ReleaseStep]:
+        """This sum in the plan as it is after each choice that is left."""
+        plan, place = self.plan, len(self.before)
+        left = plan.method.choices(plan) if plan.chosen is None else (plan.chosen,)
+        plans = (replace(plan, chosen=choice) for choice in left)
+        return [replace(self, plan=each, name=each.names[place]) for each in plans]
 
     def misfit(self) -> str | None:
         """Why this is no sum of its plan, or None. Looks at no row."""
