@@ -25,6 +25,7 @@ from capemix import documents
 from capemix.cli import options
 from capemix.cli.errors import speak_of_options
 from capemix.collector import Collector
+from capemix.data import Table
 from capemix.errors import InputError
 from capemix.federation import Form, MaskKind, Scheme, SiteNoise
 from capemix.methods import BUILT_IN, Method, SyntheticRows, method, methods
@@ -915,6 +916,33 @@ def test_choices_are_those_of_the_library() -> None:
 
 
 # -- other methods by declared numbers, and in a federation ----------------------------------------
+
+
+def test_tables_are_accounted_without_a_range_and_refused_as_they_stand(
+    capemix: Capemix, tmp_path: Path
+) -> None:
+    words = ["--method", "tables", "--features", 4, "--classes", 2]
+    measured = capemix("calibrate", *words, "--epsilon", 1, "--json").json
+    assert measured["epsilon"] == pytest.approx(1, rel=1e-3)
+    asked = ["account", *words, "--multiplier", 3, "--json"]
+    assert capemix(*asked).json == capemix(*asked, "--public-range", "0,1").json
+    table, out = write_csv(tmp_path / "t.csv", rows=9), tmp_path / "out"
+    synth = ["synth", table, "--label", "y", "--method", "tables", "--public-range", "none"]
+    ran = capemix(*synth, "--epsilon", 1, "--no-ledger", "--out", out)
+    assert_one_sentence(ran.code, ran.out, ran.err, "--public-range must be declared")
+
+
+def test_truth_values_of_a_label_are_shown_as_they_are_declared(
+    capemix: Capemix, tmp_path: Path
+) -> None:
+    table, schema = tmp_path / "t.csv", tmp_path / "schema.json"
+    table.write_text("age,ill\n" + "".join(f"{30 + at},{at % 2 == 0}\n" for at in range(40)))
+    assert "`capemix schema draft`" not in capemix("data", table, "--label", "ill").out
+    capemix("schema", "draft", table, "--label", "ill", "--out", schema)
+    assert capemix("data", table, "--schema", schema, "--json").json["classes"] == [False, True]
+    assert Table.read(schema).class_words == ("false", "true")
+    table.write_text(table.read_text().replace("30,", "old,"))
+    assert "`capemix schema draft` proposes one" in capemix("data", table, "--label", "ill").out
 
 
 def test_other_methods_are_calibrated_by_declared_numbers(capemix: Capemix) -> None:

@@ -73,8 +73,9 @@ class Plan:
             if noise is not None and not (noise == 0 or 1e-100 < noise < 1e100):
                 raise InputError("noise", "must be 0 or more", value=noise, fix="calibrate it")
         self._check_law()
-        self._check_program()
-        self.method.check(self)
+        self._check_measured()
+        self.method.check(self)  # before its choices and sums are asked for
+        self._check_choice()
         self._check_sums()
         # Each sum has a graph of its own.
         failure = self.federation.graph_failure()
@@ -112,8 +113,8 @@ class Plan:
         noisy = self.multiplier is not None and self.multiplier > 0.0
         return noisy or (self.epsilon is not None and math.isfinite(self.epsilon))
 
-    def _check_program(self) -> None:
-        """Whether the facts and the choice are those that this program could come to."""
+    def _check_measured(self) -> None:
+        """Whether the facts are those that this program could come to."""
         opening = self.opening  # or a refusal
         if self.method.claimed and self._promises and opening:
             raise InputError(
@@ -124,6 +125,9 @@ class Plan:
             )
         if self.measured is not None:
             measured.check(self.facts, self.measured, opening)
+
+    def _check_choice(self) -> None:
+        """Whether the choice is one that this program could come to."""
         possible = self.method.choices(self)[0] or {}
         if self.chosen is not None and not set(self.chosen) == set(possible) != set():
             raise InputError(

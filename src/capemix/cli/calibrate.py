@@ -176,15 +176,18 @@ def _plan(
     method = method_asked(context).method(facts, scheme=scheme, form=paper.form)
     who: dict[str, Any] = {**adversary.who(), **paper.who(), "delta": delta, "scheme": scheme}
     who["sites"] = 1 if sites is None else sites
-    stand = facts if facts.normalise is not None else replace(facts, normalise=PublicMap())
-    plan = make_plan(stand, method, **who)
+    undeclared = facts.normalise is None
+    stand = replace(facts, normalise=PublicMap.of_range(-1, 1)) if undeclared else facts
+    plan = make_plan(stand, method, **who)  # whatever the range, sums of all records cost the same
     if plan.drawn and facts.class_sizes is None:
         raise InputError(
             "class_sizes",
             f"must be declared for {method.kind}: its noise depends on them",
             fix="give 'records', or their sizes by class",
         )
-    return plan if plan.drawn or not measure else make_plan(facts, method, **who)
+    if undeclared and plan.drawn:
+        return make_plan(replace(facts, normalise=PublicMap()), method, **who)
+    return make_plan(facts, method, **who) if undeclared and measure else plan
 
 
 def parse_features(

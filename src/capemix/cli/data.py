@@ -9,6 +9,11 @@ import typer
 from capemix.cli import options as opt
 from capemix.cli.schema import SchemaFile
 
+_SCHEMA = (
+    "Columns of text or dates, and cells that may be missing, need a schema: `capemix schema draft`"
+    " proposes one."
+)
+
 
 def describe(
     name: Annotated[
@@ -66,7 +71,8 @@ def describe(
         "count_for_nothing": rows.unfit,
     }
     if rows.label_name is not None:
-        facts |= {"classes": list(rows.classes), "class_sizes": rows.class_counts().tolist()}
+        said = rows.classes if table is None or table.label is None else table.label.categories
+        facts |= {"classes": list(said), "class_sizes": rows.class_counts().tolist()}
     if name not in DATASETS:
         cells = (
             open_cells(name, rows.label_name, dialect=dialect)
@@ -81,4 +87,6 @@ def describe(
     else:
         print_facts(facts)
         if name not in DATASETS:
+            if table is None and facts["cells_that_are_no_number"]:
+                typer.echo(_SCHEMA)
             typer.echo(PRIVATE)

@@ -199,7 +199,9 @@ def evaluate(
             print_json({**how, **own.as_json(), **said, **mark})
         else:
             soft = soft_labels is not None
-            print_scores(own, classes, model=model, soft_labels=soft, test=test)
+            table = rows.table
+            words = table.class_words if table and table.classes == classes else classes
+            print_scores(own, words, model=model, soft_labels=soft, test=test)
             if like is not None:
                 print_models(found)
         close(like)

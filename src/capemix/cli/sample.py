@@ -24,14 +24,15 @@ def sample(
         list[str] | None,
         typer.Option(
             metavar="CONDITION",
-            help="Which rows: 'age >= 50', 'sex = F'; once for each condition, and all must hold.",
+            help="Which rows: 'age >= 50', 'sex = F', 'price < 12.5'; once for each condition, and"
+            " all must hold.",
             show_default=False,
         ),
     ] = None,
     json: opt.Json = False,
 ) -> None:
-    """Choose rows of a release, evenly among those that fit. It reads the release and nothing else,
-    so it costs nothing."""
+    """Choose rows of a release, evenly spread over those that fit. It reads the release and nothing
+    else, so it costs nothing."""
     import numpy as np
 
     from capemix.cli.show import print_json
@@ -50,7 +51,10 @@ def sample(
     fit = matching(facts, Cells(len(table), columns, facts.label), asked)
     if not fit.any():
         raise InputError(
-            "--where", "is met by no row of the release", value=len(fit), fix="ask for less"
+            "--where",
+            f"is met by none of the release's {len(fit)} rows",
+            value=", ".join(where or ()),
+            fix="leave a condition out, or make the release with more --samples",
         )
     chosen = evenly(np.flatnonzero(fit), rows)
     write(table.take(chosen), target)

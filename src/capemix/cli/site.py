@@ -23,7 +23,9 @@ if TYPE_CHECKING:
 
 site = Commands(help="A site of a federation: its rows and agent.")
 
-Data = Annotated[str, typer.Option(help="The site's rows: a .csv, .parquet or .npz file.")]
+Data = Annotated[
+    str, typer.Option(help="The site's rows: a .csv, .tsv, .txt, .parquet or .npz file.")
+]
 LabelColumn = Annotated[str | None, typer.Option(help="Label column.", show_default=False)]
 Written = Annotated[
     Path | None,
@@ -107,7 +109,8 @@ def check(
         faults = Faults() if table is None else faults_of(data, table, dialect)
     lost = unread(cells, table)
     lost = {name: count for name, count in lost.items() if name in facts.features}
-    counts = dict(zip(map(str, facts.listed), used.class_counts().tolist(), strict=True))
+    words = map(str, facts.listed) if table is None else table.class_words
+    counts = dict(zip(words, used.class_counts().tolist(), strict=True))
     rows = len(used) + used.unfit
     report = {"rows": rows, "used": len(used), "private": PRIVATE}
     if facts.label is not None:

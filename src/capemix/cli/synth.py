@@ -57,8 +57,8 @@ def synth(
 ) -> None:
     """Make synthetic rows of a file, and say what is promised of them.
 
-    FILE is a .csv, .parquet or .npz file; or digits, mnist or fashion-mnist. What is not declared
-    (classes, ranges) is measured, and paid for out of the budget.
+    FILE is a .csv, .tsv, .txt, .parquet or .npz file; or digits, mnist or fashion-mnist. What is
+    not declared (classes, ranges) is measured, and paid for out of the budget.
     """
     from capemix.cli.show import account_of, print_json, print_release, progress_of, spinner
     from capemix.engines.local import LocalEngine

@@ -133,6 +133,12 @@ class Table:
         )
 
     @property
+    def class_words(self) -> tuple[str, ...]:
+        """The same for people: truth values as false and true."""
+        said = self.classes if self.label is None else self.label.categories
+        return tuple(str(each).lower() if isinstance(each, bool) else str(each) for each in said)
+
+    @property
     def label_name(self) -> str | None:
         return None if self.label is None else self.label.name
 

@@ -118,7 +118,7 @@ class ImageClusters(Method):
     def shape(self, plan: Plan) -> tuple[int, int]:
         shape = plan.facts.image_shape
         if shape is None:
-            raise InputError("method", "is for images", value=self.kind, fix="use class-gaussian")
+            raise InputError("method", "is for images", value=self.kind, fix="use tables")
         return shape
 
     def upright(self, plan: Plan) -> tuple[int, int] | None:

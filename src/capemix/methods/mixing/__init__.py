@@ -247,7 +247,7 @@ class Mixing(Method):
                 "schema",
                 "needs a method that restores categories",
                 value=self.kind,
-                fix="use class-gaussian",
+                fix="use tables",
             )
         draws, pools = self.draws(plan), self.pools(plan)
         if len(draws) != pools or not sum(draws):

@@ -60,10 +60,9 @@ class Tables(Method):
         how = facts.normalise
         if how is not None and (not isinstance(how, DeclaredMap) or how.low is None):
             raise InputError(
-                "normalise",
-                "must be a public map with a range, which cells are laid in",
-                value=getattr(how, "kind", ""),
-                fix="declare a range",
+                "public_range",
+                "must be declared for tables, whose cells are laid in it",
+                fix="write LO,HI, or use class-gaussian",
             )
         if facts.width > MOST_COLUMNS:
             raise InputError(
