@@ -78,7 +78,8 @@ def open_cells(
         raise InputError(
             "label",
             "is not given",
-            fix=f"name the label column of {path.name}; a table without one needs a schema",
+            fix=f"name the label column of {path.name}; a table without one needs a schema"
+            " (`capemix schema draft`)",
         )
     return cells
 
