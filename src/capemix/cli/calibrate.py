@@ -26,7 +26,7 @@ class DeclaredCommand(MethodCommand):
 class Numbers:
     """The public numbers that a plan is made of."""
 
-    classes: Annotated[int, typer.Option(help="Number of classes.")]
+    classes: Annotated[int, typer.Option(help="Number of classes; 1 without a label.")]
     records: Annotated[
         int | None,
         typer.Option(help="Number of records, over balanced classes.", show_default=False),
@@ -125,8 +125,9 @@ def account(
     multiplier: Annotated[
         float | None,
         typer.Option(
-            help="The noise of all sums taken as one, over the most that one record changes them by"
-            " (rows of drawn records: over what one adds), as the strongest observer has it.",
+            help="Deviation of the noise of all sums, taken as one, divided by the most that one"
+            " record can change them (of drawn records: by what one adds), as `capemix calibrate`"
+            " prints it.",
             show_default=False,
         ),
     ] = None,
@@ -135,7 +136,7 @@ def account(
     scheme: Scheme = None,
     json: opt.Json = False,
 ) -> None:
-    """What a given noise costs."""
+    """What a given noise costs, in all and sum by sum."""
     if (noise is None) == (multiplier is None):
         raise InputError(
             "noise and multiplier", "must be given, one of the two", fix="give one of them"

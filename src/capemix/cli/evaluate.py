@@ -71,8 +71,8 @@ def evaluate(
     ] = None,
     json: opt.Json = False,
 ) -> None:
-    """A model trained on the release, tested on real rows, beside one trained on real rows; of a
-    table with a schema also how like the real rows its release is."""
+    """What models learn from a release: trained on it, tested on real rows, beside the same models
+    trained on real rows. Of a table with a schema also how like the real rows its release is."""
     from capemix.cli.likeness import check_picture, likeness
     from capemix.cli.show import (
         epoch_progress,
