@@ -52,7 +52,7 @@ def sample(
     if not fit.any():
         raise InputError(
             "--where",
-            f"is met by none of the release's {len(fit)} rows",
+            "is met by no row of the release",
             value=", ".join(where or ()),
             fix="leave a condition out, or make the release with more --samples",
         )
