@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+import polars as pl
 import pyarrow as pa
 import pytest
 from hypothesis import given
@@ -228,6 +229,25 @@ def test_a_date_has_one_word_in_every_unit(unit: str) -> None:
     assert np.isnan(numbers_of(np.array(moments, dtype=f"M8[{unit}]"))).all()
     zoned = pa.array(moments, pa.timestamp(unit, "UTC"))
     assert words(zoned)[:2] == ["2020-01-02 00:00:00+00:00", "2021-03-04 05:06:07+00:00"]
+
+
+@pytest.mark.parametrize("unit", ["ms", "us", "ns"])
+def test_moments_of_any_frame_have_the_words_of_their_unit(unit: Any) -> None:
+    """Of polars numpy makes numbers where its unit is finer than Python's."""
+    moments = [datetime.datetime(2021, 3, 4, 5, 6, 7), None]
+    frames: list[Any] = [
+        pl.DataFrame({"m": pl.Series(moments, dtype=pl.Datetime(unit))}),
+        pd.DataFrame({"m": pd.Series(moments, dtype=f"M8[{unit}]")}),
+        {"m": pa.chunked_array([pa.array(moments, pa.timestamp(unit))])},
+    ]
+    for frame in frames:
+        cells = cells_of_columns(frame, ["m"], None).columns["m"]
+        assert words(cells) == ["2021-03-04 05:06:07", None]
+        assert np.isnan(numbers_of(cells)).all()
+    lengths = pl.DataFrame({"m": pl.Series([1, None], dtype=pl.Duration(unit))})
+    cells = cells_of_columns(lengths, ["m"], None).columns["m"]
+    assert words(cells) == [None, None]
+    assert np.isnan(numbers_of(cells)).all()
 
 
 def test_a_date_in_no_calendar_says_nothing_of_the_others() -> None:

@@ -75,7 +75,8 @@ def _array(cells: Any) -> npt.NDArray[Any]:
         return np.asarray(np.ma.filled(cells.astype(object), None))
     if hasattr(cells, "__array__"):
         found = np.asarray(cells)
-        if isinstance(cells, np.ndarray) or found.dtype.kind in "buif":
+        # Numpy makes numbers of moments in nanoseconds where it makes objects of them.
+        if isinstance(cells, np.ndarray) or found.dtype.kind in "buifmM":
             return found
     try:
         return np.asarray(cells, dtype=object)
