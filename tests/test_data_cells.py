@@ -34,6 +34,8 @@ from capemix.data.cells import (
 )
 from capemix.errors import InputError
 
+ARROW_DATE = pd.ArrowDtype(pa.date32())
+
 
 def words(column: Any) -> list[str | None]:
     """Each cell's word."""
@@ -248,6 +250,19 @@ def test_moments_of_any_frame_have_the_words_of_their_unit(unit: Any) -> None:
     cells = cells_of_columns(lengths, ["m"], None).columns["m"]
     assert words(cells) == [None, None]
     assert np.isnan(numbers_of(cells)).all()
+
+
+@pytest.mark.parametrize("unit", ["s", "ms", "us", "ns"])
+def test_a_moment_beyond_the_calendar_of_its_zone_leaves_the_others_of_its_frame(unit: str) -> None:
+    """Pandas fails to read a column that has one."""
+    last = np.array(["NaT", "2020-01-01"], dtype=f"M8[{unit}]")
+    last.view("i8")[0] = np.iinfo(np.int64).max
+    moments = pd.DatetimeIndex(last).tz_localize("UTC").tz_convert("Europe/Rome")
+    days = pd.Series(pa.array([2**31 - 1, 18262], pa.int32()).view(pa.date32()), dtype=ARROW_DATE)
+    frame = pd.DataFrame({"m": moments, "d": days})
+    cells = cells_of_columns(frame, ["m", "d"], None).columns
+    assert words(cells["m"]) == [None, "2020-01-01 00:00:00+00:00"]
+    assert words(cells["d"]) == [None, "2020-01-01"]
 
 
 def test_a_date_in_no_calendar_says_nothing_of_the_others() -> None:
