@@ -271,6 +271,13 @@ def test_what_is_coded_is_moved_into_a_range_that_is_declared(example: Example) 
     assert table.no_rows().features.shape == (0, table.width)
 
 
+def test_a_cell_that_is_missing_is_coded_by_a_number_in_any_range() -> None:
+    """One that is not finite would have all records refused."""
+    table = Table((Number("x", 1e308, 1.79e308, missing=True),))
+    rows = table.rows(Cells(2, {"x": np.array([1.5e308, np.nan])}, None))
+    assert (len(rows), rows.unfit) == (2, 0)
+
+
 @every
 def test_declared_values_come_back_from_their_codes(example: Example) -> None:
     column, block = example.column, block_of(example, example.declared)

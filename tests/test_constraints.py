@@ -296,3 +296,7 @@ def test_what_no_row_can_meet_is_refused_when_it_is_declared(constraints: Any, s
     narrow = (Number("a", 5, 9, type="integer"), Number("b", 0, 4, type="integer"))
     with pytest.raises(InputError, match="cannot be met within the ranges of the columns"):
         Table(columns=narrow, constraints=(Inequality("a", "b"),))
+    for scale in ("linear", "log"):  # by 2.5, 3 and 3
+        whole = Number("b", 1, 5, type="integer", scale=scale)
+        met = (Number("a", 2.5, 2.5), whole, Number("c", 0.0, 3.0))
+        Table(columns=met, constraints=(Inequality("a", "b"), Inequality("b", "c")))

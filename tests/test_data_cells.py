@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+import polars as pl
 import pyarrow as pa
 import pytest
 from hypothesis import given
@@ -32,6 +33,8 @@ from capemix.data.cells import (
     words_of,
 )
 from capemix.errors import InputError
+
+ARROW_DATE = pd.ArrowDtype(pa.date32())
 
 
 def words(column: Any) -> list[str | None]:
@@ -228,6 +231,38 @@ def test_a_date_has_one_word_in_every_unit(unit: str) -> None:
     assert np.isnan(numbers_of(np.array(moments, dtype=f"M8[{unit}]"))).all()
     zoned = pa.array(moments, pa.timestamp(unit, "UTC"))
     assert words(zoned)[:2] == ["2020-01-02 00:00:00+00:00", "2021-03-04 05:06:07+00:00"]
+
+
+@pytest.mark.parametrize("unit", ["ms", "us", "ns"])
+def test_moments_of_any_frame_have_the_words_of_their_unit(unit: Any) -> None:
+    """Of polars numpy makes numbers where its unit is finer than Python's."""
+    moments = [datetime.datetime(2021, 3, 4, 5, 6, 7), None]
+    frames: list[Any] = [
+        pl.DataFrame({"m": pl.Series(moments, dtype=pl.Datetime(unit))}),
+        pd.DataFrame({"m": pd.Series(moments, dtype=f"M8[{unit}]")}),
+        {"m": pa.chunked_array([pa.array(moments, pa.timestamp(unit))])},
+    ]
+    for frame in frames:
+        cells = cells_of_columns(frame, ["m"], None).columns["m"]
+        assert words(cells) == ["2021-03-04 05:06:07", None]
+        assert np.isnan(numbers_of(cells)).all()
+    lengths = pl.DataFrame({"m": pl.Series([1, None], dtype=pl.Duration(unit))})
+    cells = cells_of_columns(lengths, ["m"], None).columns["m"]
+    assert words(cells) == [None, None]
+    assert np.isnan(numbers_of(cells)).all()
+
+
+@pytest.mark.parametrize("unit", ["s", "ms", "us", "ns"])
+def test_a_moment_beyond_the_calendar_of_its_zone_leaves_the_others_of_its_frame(unit: str) -> None:
+    """Pandas fails to read a column that has one."""
+    last = np.array(["NaT", "2020-01-01"], dtype=f"M8[{unit}]")
+    last.view("i8")[0] = np.iinfo(np.int64).max
+    moments = pd.DatetimeIndex(last).tz_localize("UTC").tz_convert("Europe/Rome")
+    days = pd.Series(pa.array([2**31 - 1, 18262], pa.int32()).view(pa.date32()), dtype=ARROW_DATE)
+    frame = pd.DataFrame({"m": moments, "d": days})
+    cells = cells_of_columns(frame, ["m", "d"], None).columns
+    assert words(cells["m"]) == [None, "2020-01-01 00:00:00+00:00"]
+    assert words(cells["d"]) == [None, "2020-01-01"]
 
 
 def test_a_date_in_no_calendar_says_nothing_of_the_others() -> None:

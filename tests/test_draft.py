@@ -179,6 +179,9 @@ def test_dates_and_times_are_drafted_by_their_words(tmp_path: Path) -> None:
     )
     assert found["noon"] == Moment("noon", "00:00:00", "23:59:59", type="time", missing=True)
     assert isinstance(found["mixed"], Category)
+    beyond = ["0001-01-01T00:00:00+05:00", "9999-12-31T23:59:59-05:00"] * 20  # in UTC
+    ends = "0001-01-01 00:00:00", "9999-12-31 23:59:59"
+    assert drafted(tmp_path, beyond=beyond)["beyond"] == Moment("beyond", *ends, type="datetime")
     frame = pd.DataFrame({"day": days, "outcome": ["u", "v"] * 20})  # all at midnight
     frame.to_parquet(tmp_path / "rows.parquet")
     assert draft_table(tmp_path / "rows.parquet", "outcome").table.columns[0].type == "datetime"

@@ -16,7 +16,9 @@ from scipy import stats
 
 from capemix.api import Synthesizer, config_of
 from capemix.collector import Collector, Origin
+from capemix.data import Table
 from capemix.data.rows import LabeledRows
+from capemix.data.schema import Category, Number
 from capemix.engines.local import LocalEngine
 from capemix.errors import EpsilonError, InputError
 from capemix.facts import SCALES, Facts
@@ -193,6 +195,21 @@ def test_few_rows_and_little_budget_give_sane_columns_and_say_so(
         assert hidden or epsilon == 1.0
         assert ("scales cannot be told from noise" in said) is hidden
         assert ("class sizes: " in said) is (epsilon < 1.0)
+
+
+@pytest.mark.parametrize("method", ["class-gaussian", "tables"])
+@pytest.mark.parametrize("sizes", [[0, 40], [0, 0]])
+@pytest.mark.parametrize("epsilon", [1.0, math.inf])
+def test_a_class_that_is_declared_to_have_no_record_comes_out_sane(
+    epsilon: float, sizes: list[int], method: str
+) -> None:
+    """It is paid for by then: nothing may be divided by its size."""
+    table = Table((Number("x", 0.0, 1.0, missing=True),), Category("y", ("no", "yes")))
+    X = {"x": np.linspace(0.0, 1.0, 40)}
+    made = Synthesizer(epsilon, schema=table, method=method, class_sizes=sizes, test_seed=1)
+    found, _ = made.fit(X, ["yes"] * 40).sample()
+    assert len(found["x"]) == sum(max(size, 1) for size in sizes)
+    assert np.isfinite(made.release_.features).all()
 
 
 @pytest.mark.parametrize("method", METHODS)

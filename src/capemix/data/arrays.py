@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -74,13 +75,28 @@ def _array(cells: Any) -> npt.NDArray[Any]:
     if isinstance(cells, np.ma.MaskedArray):
         return np.asarray(np.ma.filled(cells.astype(object), None))
     if hasattr(cells, "__array__"):
-        found = np.asarray(cells)
-        if isinstance(cells, np.ndarray) or found.dtype.kind in "buif":
-            return found
+        try:
+            found = np.asarray(cells)
+            # Numpy makes numbers of moments in nanoseconds where it makes objects of them.
+            plain = isinstance(cells, np.ndarray) or found.dtype.kind in "buifmM"
+            return found if plain else np.asarray(cells, dtype=object)
+        except Exception:  # one cell is beyond the calendar, say
+            return _one_by_one(cells)
     try:
         return np.asarray(cells, dtype=object)
     except ValueError:  # arrays of different lengths
         raise InputError("X", "must have rows of one length", fix="give a 2-d array") from None
+
+
+def _one_by_one(cells: Any) -> npt.NDArray[Any]:
+    """A column's cells, None for each that has no value in Python: it is the only one to fail."""
+    found = np.full(len(cells), None, dtype=object)
+    by_place = getattr(cells, "iloc", cells)
+    for at in range(len(cells)):
+        with contextlib.suppress(Exception):
+            cell = by_place[at]
+            found[at] = cell.as_py() if hasattr(cell, "as_py") else cell
+    return found
 
 
 # -- files ----------------------------------------------------------------------------------------

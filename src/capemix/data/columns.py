@@ -127,9 +127,14 @@ class Number(Ranged):
         return float(self.low), float(self.high)
 
     @property
-    def step(self) -> float | None:
+    def apart(self) -> float | None:
+        """How far declared values lie apart; None if there may be any."""
         digits = 0 if self.whole else self.decimals
-        return None if digits is None or self.log else 10.0**-digits
+        return None if digits is None else 10.0**-digits
+
+    @property
+    def step(self) -> float | None:
+        return None if self.log else self.apart
 
     def read(self, cells: Cells) -> Real:
         return np.asarray(cells.numbers([self.name])[:, 0], dtype=np.float64)

@@ -16,6 +16,7 @@ import numpy.typing as npt
 
 from capemix.data.cells import Cells
 from capemix.data.column import Column
+from capemix.data.columns import Number
 from capemix.data.constraints import (
     MOST,
     Codes,
@@ -36,7 +37,7 @@ Chance = Callable[[str, int], Real]
 """So many numbers from 0 to 1, by a name that is used once."""
 
 _A_LITTLE: Final = 1e-9
-"""Of a value: so much more is the next one, where no step is declared."""
+"""Of a value: so much more is the next one, where none is declared."""
 
 _LARGEST: Final = 1e300
 """Of numbers that a column can code."""
@@ -138,8 +139,9 @@ def _least(
         bound = max((found[low] for low, high in order if high == name), default=-_LARGEST)
         value = float(nearest(column, np.array([bound]))[0])
         if value < bound:  # rounded down
-            more = max(column.step or 0.0, abs(bound) * _A_LITTLE)
-            value = float(nearest(column, np.array([bound + more]))[0])
+            apart = column.apart if isinstance(column, Number) else column.step
+            more = max(apart or 0.0, abs(bound) * _A_LITTLE)
+            value = float(nearest(column, np.array([value + more]))[0])
         if value < bound:
             raise _unmet("cannot be met within the ranges", [name])
         found[name] = value

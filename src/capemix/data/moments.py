@@ -25,6 +25,12 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 _FIRST: Final = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
+_SECOND: Final = dt.timedelta(seconds=1)
+_ENDS: Final = tuple(
+    float((end.replace(tzinfo=dt.UTC) - _FIRST) // _SECOND)
+    for end in (dt.datetime.min, dt.datetime.max)
+)
+"""Of the calendar."""
 DAY: Final = 86_400
 
 
@@ -34,13 +40,14 @@ def days_of(word: str) -> float:
 
 
 def seconds_of(word: str) -> float:
-    """From 1970 to a moment, or to the beginning of a date, in UTC."""
+    """From 1970 to a moment, or to the beginning of a date, in UTC; to the calendar's end, where a
+    zone moves it beyond."""
     if word[4:5] != "-":  # other ways to write a date are numbers, too
         return math.nan
     try:
         moment = dt.datetime.fromisoformat(word)
         zoned = moment.replace(tzinfo=dt.UTC) if moment.tzinfo is None else moment
-        return float((zoned - _FIRST) // dt.timedelta(seconds=1))
+        return min(max(float((zoned - _FIRST) // _SECOND), _ENDS[0]), _ENDS[1])
     except (ValueError, OverflowError):
         return math.nan
 

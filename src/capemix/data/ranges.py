@@ -97,7 +97,7 @@ class Ranged(Column):
     @property
     def _middle(self) -> float:
         low, high = self.ends
-        return (low + high) / 2
+        return low / 2 + high / 2  # of the largest doubles, too
 
     def _values(self, block: Real) -> Real:
         """NaN for missing."""

@@ -87,10 +87,11 @@ class ProjectedSums:
         )
 
     def sizes(self) -> Real:
-        """Each class's size: declared, measured by the opening, or counted now."""
+        """Each class's size: declared, measured by the opening, or counted now. At least 1, since
+        sums are divided by them."""
         facts = self.sums.plan.known
         if facts.class_sizes is not None:
-            return np.array(facts.class_sizes, dtype=np.float64)
+            return np.maximum(np.array(facts.class_sizes, dtype=np.float64), 1.0)
         counts = self.sums.ask(CLASS_SIZES, counts_of(facts))[:, 0]
         deviation = self.sums.noise_on(CLASS_SIZES)
         shrunk = shrunk_sizes(counts, deviation)
