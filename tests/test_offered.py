@@ -139,15 +139,17 @@ def z_scores(found: dict[str, pd.DataFrame], count: int, *, scaled: bool = True)
     return np.concatenate(off)
 
 
-@pytest.mark.parametrize(("epsilon", "has"), [(2.0, True), (0.2, False)])
+@pytest.mark.parametrize(
+    ("count", "epsilon", "has", "seeds"), [(8000, 2.0, True, 1), (2000, 0.5, False, 24)]
+)
 def test_counts_are_off_by_their_standard_errors_and_not_by_10_percent_more(
-    epsilon: float, has: bool
+    count: int, epsilon: float, has: bool, seeds: int
 ) -> None:
     """All of them over seeds, whatever was joined on the way: their mean is that of no bias."""
-    rows, seeds = people(20_000), range(2) if has else range(16)
-    made = [frames(released(rows, epsilon, seed)) for seed in seeds]
+    rows = people(count)
+    made = [frames(released(rows, epsilon, seed)) for seed in range(seeds)]
     assert all(("pairs" in found) == has for found in made)
-    z = np.concatenate([z_scores(found, 20_000) for found in made])
+    z = np.concatenate([z_scores(found, count) for found in made])
     doubt = 4.5 * math.sqrt(2.0 / len(z))
     assert abs(z.mean()) < 4.5 / math.sqrt(len(z))
     assert abs((z**2).mean() - 1.0) < doubt
@@ -177,7 +179,7 @@ def test_without_noise_every_count_is_exact() -> None:
 
 
 def test_cells_are_in_the_columns_own_units() -> None:
-    found = frames(released(people(20_000), 5.0))["columns"].set_index("column")
+    found = frames(released(people(8000), 10.0))["columns"].set_index("column")
     assert found.loc["age"].iloc[[0, -2, -1]][["from", "to"]].to_numpy().tolist() == [
         ["20", "20"], ["60", "60"], [None, None],
     ]  # fmt: skip
@@ -219,21 +221,29 @@ def test_correlations_are_off_by_their_standard_errors() -> None:
     assert set(hidden["correlation"]) == {None}
 
 
-def test_class_gaussians_offer_class_sizes_and_correlations() -> None:
+def test_class_gaussians_offer_class_sizes_and_correlations_of_shortened_records() -> None:
     rng = RNG(5)
-    base = rng.normal(size=(20_000, 2))
-    features = np.column_stack([base, 0.8 * base[:, 0] + 0.6 * base[:, 1]])
-    rows = LabeledRows(
-        features, (rng.random(20_000) < 0.3).astype(np.int64), (0, 1), ("a", "b", "c")
-    )
-    found = frames(released(rows, 5.0, name="class-gaussian"))
+    base, labels = rng.normal(size=(20_000, 2)), (rng.random(20_000) < 0.3).astype(np.int64)
+    features = np.column_stack([base, 0.8 * base[:, 0] + 0.6 * base[:, 1]]) + labels[:, None]
+    rows = LabeledRows(features, labels, (0, 1), ("a", "b", "c"))
+    facts = Facts.of(rows, normalise=PublicMap.of_range(-6, 6))
+    plan = make_plan(facts, method_named("class-gaussian")(samples=20)).calibrate(5.0)
+    found = frames(synthesize(plan, rows, source=SeededSource(1)))
     assert set(found) == {"classes", "correlations"}
-    table = found["correlations"].set_index(["column", "other_column"])
-    assert table.loc[("a", "c"), "correlation"] == pytest.approx(0.8, abs=0.1)
-    assert table.loc[("a", "b"), "correlation"] == pytest.approx(0.0, abs=0.1)
-    sizes = found["classes"]
+    sizes, table = found["classes"], found["correlations"]
     off = (sizes["count"] - rows.class_counts()) / sizes["standard_error"]
     assert np.abs(off).max() < 5
+    about = features - np.array([features[labels == each].mean(axis=0) for each in (0, 1)])[labels]
+    norms = np.linalg.norm(about, axis=1, keepdims=True)
+    short = about * np.minimum(1.0, np.median(norms) / norms)
+    one, other = np.triu_indices(3, 1)
+    for what, error, expected in (
+        ("correlation", "standard_error", np.corrcoef(short.T)),
+        ("covariance", "covariance_error", np.cov(short.T)),
+    ):
+        wrong = table[what].astype(float) - expected[one, other]
+        assert np.abs(wrong).max() < 5 * table[error].astype(float).max() + 0.02, what
+    assert abs(np.corrcoef(features.T - labels)[0, 1]) < 0.02 < -np.corrcoef(short.T)[0, 1]
 
 
 def test_a_method_that_measures_nothing_of_the_kind_offers_nothing(tmp_path: Path) -> None:
