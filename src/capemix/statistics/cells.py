@@ -128,7 +128,8 @@ class CellCounts:
         sums[0] += counts * one
 
     def _parts(self, lattice: int | None) -> npt.NDArray[Any]:
-        return bounded_rows(np.ones((1, len(self.at))), self.l2_norm_bound, lattice)[0]
+        ones = np.ones((1, len(self.at)))
+        return np.asarray(bounded_rows(ones, self.l2_norm_bound, lattice)[0])
 
     def unit(self, lattice: int | None) -> float:
         """What a record adds to a cell, as the sums have it: 1, less what the lattice cuts off."""
@@ -221,7 +222,7 @@ class PairCounts:
     def _parts(self, lattice: int | None) -> npt.NDArray[Any]:
         pairs = [self.weight(left, right) for left, right, _ in self._places]
         parts = np.array([[*pairs, *[CLASS_WEIGHT] * len(self.slices)]])
-        return bounded_rows(parts, self.l2_norm_bound, lattice)[0]
+        return np.asarray(bounded_rows(parts, self.l2_norm_bound, lattice)[0])
 
     def units(self, lattice: int | None) -> tuple[dict[tuple[int, int], float], float]:
         """What a record adds to each table of two columns, and to each with the class, as the sums

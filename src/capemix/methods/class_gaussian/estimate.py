@@ -112,8 +112,8 @@ def correlations_of(facts: Facts, spread: Real, noise: float) -> dict[str, Any]:
     r = cov / np.sqrt(product)
     error = noise * np.sqrt(0.5 / product + r**2 * (told[one] ** -2 + told[other] ** -2) / 4)
     how = facts.normalise
-    scale = how.scale if isinstance(how, DeclaredMap) else 1.0
-    scale = np.broadcast_to(np.asarray(scale, dtype=np.float64), len(spread))
+    scales = np.array(how.scale if isinstance(how, DeclaredMap) else 1.0)
+    scale = np.broadcast_to(scales, len(spread))
     unit = scale[one] * scale[other]
     return {
         "column": names[one],
@@ -126,7 +126,7 @@ def correlations_of(facts: Facts, spread: Real, noise: float) -> dict[str, Any]:
 
 
 def _where_told(values: Real) -> npt.NDArray[Any]:
-    return np.where(np.isnan(values), None, values)  # type: ignore[call-overload]
+    return np.array([None if np.isnan(each) else each for each in values.tolist()], dtype=object)
 
 
 def _class_centres(taking: ProjectedSums, centre: Real, sizes: Real) -> Real:
