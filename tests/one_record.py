@@ -505,7 +505,8 @@ def own_part(before: Prepared, after: Prepared) -> bool:
 
 
 def folder_bytes(folder: Path) -> dict[str, bytes]:
-    return {str(path.relative_to(folder)): path.read_bytes() for path in sorted(folder.rglob("*"))}
+    files = (path for path in sorted(folder.rglob("*")) if path.is_file())
+    return {str(path.relative_to(folder)): path.read_bytes() for path in files}
 
 
 def write_schema(folder: Path, **more: Any) -> Path:

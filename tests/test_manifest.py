@@ -94,7 +94,8 @@ def test_a_manifest_holds_nothing_of_the_input(name: str, tmp_path: Path) -> Non
         "guarantee", "plan", "facts", "outline", "steps", "budget", "clip", "rows", "soft_labels",
         "warnings", "versions", "sha256", "format",
     }  # fmt: skip
-    assert set(found["sha256"]) == {path.name for path in folder.iterdir()} - {"manifest.json"}
+    files = {path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()}
+    assert set(found["sha256"]) == files - {"manifest.json"}
     assert not re.search(r"(?<![\d.])400(?![\d.])", json.dumps(found["facts"]))
 
 

@@ -203,6 +203,10 @@ def test_a_table_has_the_same_rows_bit_for_bit_however_many_sites_it_comes_from(
     for key, made in found.items():
         assert made.features.tobytes() == expected.features.tobytes(), key
         assert (made.labels == expected.labels).all(), key
+        assert made.statistics.keys() == expected.statistics.keys() >= {"columns"}
+        for name, table in expected.statistics.items():
+            for column, figures in table.items():
+                assert (made.statistics[name][column] == figures).all(), (key, name)
 
 
 def released(plan: Plan, parts: tuple[LabeledRows, ...], seed: int) -> np.ndarray:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Protocol, TypeVar
 
@@ -57,8 +57,8 @@ class Collector:
     Once a charge or a draw has failed, nothing more can be asked for.
 
     ``plan`` has what was measured and chosen on the way; ``warnings`` what could not be told from
-    noise. ``before`` is called with the plan before its first sum is drawn, and before the first of
-    the method's own.
+    noise; ``statistics`` what the sums say by themselves, as tables by name. ``before`` is called
+    with the plan before its first sum is drawn, and before the first of the method's own.
     """
 
     def __init__(
@@ -75,6 +75,7 @@ class Collector:
         self._failed: str | None = None
         self._seen = hashlib.sha256()
         self._said: list[str] = []
+        self._offered: dict[str, Mapping[str, Any]] = {}
 
     @property
     def plan(self) -> Plan:
@@ -87,6 +88,15 @@ class Collector:
 
     def warn(self, *said: str) -> None:
         self._said += said
+
+    @property
+    def statistics(self) -> dict[str, Mapping[str, Any]]:
+        return dict(self._offered)
+
+    def offer(self, name: str, table: Mapping[str, Any]) -> None:
+        """A table of noisy figures with their standard errors, as columns by name: it is released
+        beside the rows, so it must be made of noisy sums and public numbers alone."""
+        self._offered[name] = table
 
     def ask(self, name: str, statistic: Statistic) -> npt.NDArray[Any]:
         """The noisy sum of a statistic over all sites, over the line's divisor: of each group one

@@ -6,9 +6,10 @@ import hashlib
 import os
 import shutil
 import tempfile
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -33,6 +34,10 @@ from capemix.sums.steps import Step
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+
+STATISTICS: Final = "statistics"
+"""The folder, within a release's, of the noisy figures that it was made of."""
 
 
 class ReleasedPlan(Protocol):
@@ -67,6 +72,8 @@ class Release:
     ``mixed_labels``, where records of all classes are mixed, are the noisy mixed one-hot labels;
     ``labels`` then holds their largest entries. Where a schema codes rows, so are these: see
     `columns`. ``warnings`` say in words what could not be told from noise, by noisy values alone.
+    ``statistics`` are tables of what was measured, with its standard errors, by name: columns by
+    name each.
     """
 
     features: npt.NDArray[np.floating[Any]]
@@ -76,6 +83,7 @@ class Release:
     soft_labels: SoftLabels | None = None
     mixed_labels: npt.NDArray[np.floating[Any]] | None = None
     warnings: tuple[str, ...] = ()
+    statistics: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         if self.soft_labels is not None:
@@ -150,6 +158,7 @@ class Release:
     def _write(self, folder: Path, csv: bool) -> None:
         import pyarrow as pa
         import pyarrow.parquet as pq
+        from pyarrow.csv import write_csv
 
         columns, facts = self.columns(), self.facts
         table = pa.table(columns) if facts.table is None else facts.table.arrow(columns)
@@ -166,9 +175,17 @@ class Release:
             np.savez(folder / "synthetic.npz", features=images, **arrays)
         if self.mixed_labels is not None:
             np.save(folder / "mixed_labels.npy", self.mixed_labels)
+        if self.statistics:
+            (folder / STATISTICS).mkdir()
+        for name, figures in self.statistics.items():
+            found = pa.table(dict(figures))
+            pq.write_table(found, folder / STATISTICS / f"{name}.parquet")
+            if csv:
+                write_csv(found, folder / STATISTICS / f"{name}.csv")
         digests = {
-            path.name: hashlib.sha256(path.read_bytes()).hexdigest()
-            for path in sorted(folder.iterdir())
+            path.relative_to(folder).as_posix(): hashlib.sha256(path.read_bytes()).hexdigest()
+            for path in sorted(folder.rglob("*"))
+            if path.is_file()
         }
         (folder / "manifest.json").write_text(self.manifest(digests).text())
 
@@ -221,11 +238,13 @@ class SavedRelease:
     """A release read back from its folder, checked against its manifest's digests.
 
     ``soft_labels``, where it has them, are in the order of the rows and of their classes.
+    ``statistics`` are tables by name: see `Release`.
     """
 
     rows: LabeledRows
     manifest: Manifest
     soft_labels: SoftLabels | None = None
+    statistics: Mapping[str, pa.Table] = field(default_factory=dict)
 
 
 def read_release(folder: str | os.PathLike[str]) -> SavedRelease:
@@ -243,22 +262,11 @@ def read_release(folder: str | os.PathLike[str]) -> SavedRelease:
             fix="name a release folder" if missing else error.fix,
         ) from error
     table, facts = path / "synthetic.parquet", manifest.facts
-    try:
-        digest = hashlib.sha256(table.read_bytes()).hexdigest()
-    except OSError as error:
-        raise InputError(
-            "release", "has no synthetic.parquet", value=folder, fix="make the release again"
-        ) from error
-    if manifest.sha256.get(table.name) != digest:
-        raise InputError(
-            str(table),
-            "does not match its manifest",
-            value=digest[:12],
-            fix="get the release again",
-        )
+    _check_digest(path, table.name, manifest)
+    statistics = _statistics(path, manifest)
     rows = _rows(table, facts)
     if manifest.soft_labels is None:
-        return SavedRelease(rows, manifest)
+        return SavedRelease(rows, manifest, statistics=statistics)
     columns = soft_label_columns(rows.label_name or "", rows.classes)
     if manifest.soft_labels != columns:
         raise InputError(
@@ -267,9 +275,48 @@ def read_release(folder: str | os.PathLike[str]) -> SavedRelease:
             fix="get the release again",
         )
     found = read_soft_labels(table, columns)
-    return SavedRelease(
-        rows, manifest, checked_soft_labels(found, len(rows), len(columns), field=str(table))
-    )
+    soft = checked_soft_labels(found, len(rows), len(columns), field=str(table))
+    return SavedRelease(rows, manifest, soft, statistics)
+
+
+def _check_digest(folder: Path, name: str, manifest: Manifest) -> None:
+    """Refuse a file of a release that is not the one which the manifest names."""
+    try:
+        digest = hashlib.sha256((folder / name).read_bytes()).hexdigest()
+    except OSError as error:
+        raise InputError(
+            "release", f"has no {name}", value=folder, fix="get the release again"
+        ) from error
+    if manifest.sha256.get(name) != digest:
+        raise InputError(
+            str(folder / name),
+            "does not match its manifest",
+            value=digest[:12],
+            fix="get the release again",
+        )
+
+
+def _statistics(folder: Path, manifest: Manifest) -> dict[str, pa.Table]:
+    from pyarrow import ArrowException, parquet
+
+    there = {f"{STATISTICS}/{path.name}" for path in (folder / STATISTICS).glob("*")}
+    told = {name for name in manifest.sha256 if name.startswith(f"{STATISTICS}/")}
+    if there != told:
+        raise InputError(
+            str(folder / STATISTICS),
+            "has other files than its manifest names",
+            value=sorted(there ^ told)[0],
+            fix="get the release again",
+        )
+    for name in sorted(told):
+        _check_digest(folder, name, manifest)
+    found = [folder / name for name in sorted(told) if name.endswith(".parquet")]
+    try:
+        return {path.stem: parquet.read_table(path) for path in found}
+    except (OSError, ArrowException) as error:
+        raise InputError(
+            str(folder / STATISTICS), "cannot be read", fix="get the release again"
+        ) from error
 
 
 def released_table(folder: str | os.PathLike[str]) -> pa.Table:

@@ -59,6 +59,7 @@ def run(
         soft_labels=made.soft_labels,
         mixed_labels=made.mixed_labels,
         warnings=sums.warnings,
+        statistics=sums.statistics,
     )
 
 

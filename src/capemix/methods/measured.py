@@ -189,7 +189,7 @@ def measure(sums: Collector) -> Facts:
         counts, noise = np.array([found[str(each)] for each in classes]), sums.noise_on(CLASS_LIST)
         facts = replace(facts, classes=classes, class_sizes=_whole(counts))
     elif CLASS_SIZES in names:
-        counts, noise = sums.ask(CLASS_SIZES, counts_of(facts))[:, 0], sums.noise_on(CLASS_SIZES)
+        counts, noise = class_counts(sums, facts), sums.noise_on(CLASS_SIZES)
         told, said = told_sizes(counts, shrunk_sizes(counts, noise), noise, facts.listed)
         sums.warn(*said)
         facts = replace(facts, class_sizes=_whole(told))
@@ -204,6 +204,22 @@ def measure(sums: Collector) -> Facts:
 def counts_of(facts: Facts) -> ClassCounts:
     """The statistic that counts records by class."""
     return ClassCounts(facts.width, len(facts.listed))
+
+
+def class_counts(sums: Collector, facts: Facts) -> Real:
+    """Ask for the noisy counts of records by class, and offer them as they are."""
+    counts = sums.ask(CLASS_SIZES, counts_of(facts))[:, 0]
+    error = np.full(len(counts), sums.noise_on(CLASS_SIZES))
+    table = {"count": counts, "standard_error": error}
+    named = {} if facts.label is None else {"class": np.array(class_names(facts))}
+    sums.offer("classes" if named else "records", named | table)
+    return counts
+
+
+def class_names(facts: Facts) -> tuple[str | int, ...]:
+    """The classes as they were declared."""
+    label = None if facts.table is None else facts.table.label
+    return facts.listed if label is None else label.categories
 
 
 def _whole(sizes: Real) -> tuple[int, ...]:

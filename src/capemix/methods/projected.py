@@ -13,7 +13,7 @@ import numpy.typing as npt
 from capemix.collector import Collector
 from capemix.facts import CLASS_SIZES
 from capemix.methods.gaussians import shrunk_sizes
-from capemix.methods.measured import counts_of
+from capemix.methods.measured import class_counts
 from capemix.methods.told import listed, stands_out, told_sizes
 from capemix.queries import COUNTED, SIGNED, QueryShape
 from capemix.statistics.moments import NORMS, Moments, NormHistogram, Spreads
@@ -92,7 +92,7 @@ class ProjectedSums:
         facts = self.sums.plan.known
         if facts.class_sizes is not None:
             return np.maximum(np.array(facts.class_sizes, dtype=np.float64), 1.0)
-        counts = self.sums.ask(CLASS_SIZES, counts_of(facts))[:, 0]
+        counts = class_counts(self.sums, facts)
         deviation = self.sums.noise_on(CLASS_SIZES)
         shrunk = shrunk_sizes(counts, deviation)
         sizes, said = told_sizes(counts, shrunk, deviation, facts.listed)

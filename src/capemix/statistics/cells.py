@@ -117,7 +117,7 @@ class CellCounts:
     def add_to(
         self, sums: npt.NDArray[Any], features: npt.NDArray[Any], labels: Codes, lattice: int | None
     ) -> None:
-        one = bounded_rows(np.ones((1, len(self.at))), self.l2_norm_bound, lattice)[0, 0]
+        one = self._parts(lattice)[0]
         counts = np.zeros(self.width, dtype=np.int64)
         for rows, codes in _pieces(features, labels, self.classes):
             start, all_as_one = 0, np.zeros_like(codes)
@@ -126,6 +126,14 @@ class CellCounts:
                 counts[start : start + size] += _tables(all_as_one, column.of(rows), 1, size)[0]
                 start += size
         sums[0] += counts * one
+
+    def _parts(self, lattice: int | None) -> npt.NDArray[Any]:
+        ones = np.ones((1, len(self.at)))
+        return np.asarray(bounded_rows(ones, self.l2_norm_bound, lattice)[0])
+
+    def unit(self, lattice: int | None) -> float:
+        """What a record adds to a cell, as the sums have it: 1, less what the lattice cuts off."""
+        return float(self._parts(lattice)[0]) * _lattice_unit(self.l2_norm_bound, lattice)
 
 
 @statistic
@@ -198,9 +206,7 @@ class PairCounts:
     def add_to(
         self, sums: npt.NDArray[Any], features: npt.NDArray[Any], labels: Codes, lattice: int | None
     ) -> None:
-        pairs = [self.weight(left, right) for left, right, _ in self._places]
-        parts = np.array([[*pairs, *[CLASS_WEIGHT] * len(self.slices)]])
-        units = bounded_rows(parts, self.l2_norm_bound, lattice)[0]
+        units = self._parts(lattice)
         for rows, codes in _pieces(features, labels, self.classes):
             at = cells_of(self.at, rows)
             for (left, right, start), unit in zip(self._places, units, strict=False):
@@ -212,6 +218,18 @@ class PairCounts:
             ):
                 table = _tables(column.of(rows), codes, most, self.classes).ravel()
                 sums[0, start : start + table.size] += table * units[-1]
+
+    def _parts(self, lattice: int | None) -> npt.NDArray[Any]:
+        pairs = [self.weight(left, right) for left, right, _ in self._places]
+        parts = np.array([[*pairs, *[CLASS_WEIGHT] * len(self.slices)]])
+        return np.asarray(bounded_rows(parts, self.l2_norm_bound, lattice)[0])
+
+    def units(self, lattice: int | None) -> tuple[dict[tuple[int, int], float], float]:
+        """What a record adds to each table of two columns, and to each with the class, as the sums
+        have it: the weight, less what the lattice cuts off."""
+        parts = self._parts(lattice) * _lattice_unit(self.l2_norm_bound, lattice)
+        pairs = {place[:2]: float(part) for place, part in zip(self._places, parts, strict=False)}
+        return pairs, float(parts[-1])
 
     def tables(self, sums: Real) -> tuple[dict[tuple[int, int], Real], list[Real]]:
         """The counts of each pair of columns, cells by cells; and of each column with the class,
@@ -248,6 +266,11 @@ def pairs_width(most: tuple[int, ...], slices: tuple[int, ...], classes: int) ->
     """How many cells the tables have of columns of so many cells, and of so many slices by
     classes. Whole numbers of any length: a site holds what it is asked for against this."""
     return (sum(most) ** 2 - sum(size**2 for size in most)) // 2 + sum(slices) * classes
+
+
+def _lattice_unit(bound: float, lattice: int | None) -> float:
+    """What a 1 of the lattice is, in a statistic's units."""
+    return 1.0 if lattice is None else bound / lattice
 
 
 def _tables(left: Codes, right: Codes, rows: int, width: int) -> npt.NDArray[np.int64]:

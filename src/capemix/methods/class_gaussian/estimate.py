@@ -9,11 +9,12 @@ whose median rows are clipped.
 from __future__ import annotations
 
 import math
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
 
+from capemix.facts import Facts
 from capemix.methods.gaussians import (
     CLIPPED_AT,
     ClassGaussians,
@@ -27,6 +28,7 @@ from capemix.methods.gaussians import (
 from capemix.methods.projected import ProjectedSums
 from capemix.methods.told import sure, told_apart
 from capemix.statistics.moments import Spreads
+from capemix.sums.steps import DeclaredMap
 
 Real = npt.NDArray[np.float64]
 
@@ -79,6 +81,7 @@ def _spread(taking: ProjectedSums, centres: Real, records: float) -> tuple[Real,
     asked = Spreads(within, taking.clip(SPREAD, within, CLIPPED_AT), apart=False)
     sums, deviation = taking.second(SPREAD, asked)
     spread, noise = sums[0] / records, deviation / records
+    taking.sums.offer("correlations", correlations_of(taking.sums.plan.known, spread, noise))
     if float(np.trace(spread)) <= sure(1) * noise * math.sqrt(width):
         taking.sums.warn(
             "spread: the columns' variances cannot be told from noise; they are taken to be alike,"
@@ -94,6 +97,36 @@ def _spread(taking: ProjectedSums, centres: Real, records: float) -> tuple[Real,
     # A clipped record has no more than its clip norm in any direction: beyond lies noise.
     most = max(asked.clip**2, float(variances.min()))
     return np.minimum(variances, most), directions, flat
+
+
+def correlations_of(facts: Facts, spread: Real, noise: float) -> dict[str, Any]:
+    """Of each two of the coded columns, within classes, from a noisy covariance whose diagonal has
+    noise of ``noise``, and half its variance off it (`Spreads`): the covariance c and c over the
+    root of both variances v, with the errors that this noise makes,
+        dr^2 = noise^2 (1/(2 v v') + r^2 (1/v^2 + 1/v'^2) / 4).
+    Where a variance cannot be told from noise there is no correlation."""
+    one, other = np.triu_indices(len(spread), 1)
+    names, cov, var = np.array(facts.coded_names), spread[one, other], spread.diagonal()
+    told = np.where(var > sure(1) * noise, var, np.nan)
+    product = told[one] * told[other]
+    r = cov / np.sqrt(product)
+    error = noise * np.sqrt(0.5 / product + r**2 * (told[one] ** -2 + told[other] ** -2) / 4)
+    how = facts.normalise
+    scales = np.array(how.scale if isinstance(how, DeclaredMap) else 1.0)
+    scale = np.broadcast_to(scales, len(spread))
+    unit = scale[one] * scale[other]
+    return {
+        "column": names[one],
+        "other_column": names[other],
+        "covariance": cov * unit,
+        "covariance_error": noise / math.sqrt(2.0) * unit,
+        "correlation": _where_told(r),
+        "standard_error": _where_told(error),
+    }
+
+
+def _where_told(values: Real) -> npt.NDArray[Any]:
+    return np.array([None if np.isnan(each) else each for each in values.tolist()], dtype=object)
 
 
 def _class_centres(taking: ProjectedSums, centre: Real, sizes: Real) -> Real:

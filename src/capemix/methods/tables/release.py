@@ -30,6 +30,7 @@ from capemix.methods.tables.mixture import (
     uniforms,
     without_noise,
 )
+from capemix.methods.tables.offered import offer_columns, offer_pairs
 from capemix.methods.tables.program import CELLS, PAIRS, most_cells, most_slices, target_of
 from capemix.methods.told import listed, sure
 from capemix.randomness.source import Source
@@ -119,6 +120,8 @@ def rows_by_pairs(sums: Collector, sizes: Real, samples: int | None) -> tuple[Re
     slices = joined(fine.grid, [each.slices for each in parts]) if several else ()
     asked = PairCounts(facts.width, facts.groups, columns, slices, *room, target_of(facts))
     pairs, by_class = asked.tables(sums.ask(PAIRS, asked)[0])
+    offer_columns(sums, fine.grid, fine.counts, parts)
+    offer_pairs(sums, fine.grid.names, asked, pairs, by_class)
     noise = max(sums.noise_on(PAIRS), _LEAST)
     joins = [each.slices for each in parts], [each.of_slices for each in parts]
     known = ByClass(by_class, noise / CLASS_WEIGHT, *joins, sizes)
@@ -252,6 +255,8 @@ def rows_by_gaussians(
     sums = taking.sums
     facts = sums.plan.known
     fine = counted_cells(sums) if (sums.plan.chosen or {})["fineness"] else None
+    if fine is not None:
+        offer_columns(sums, fine.grid, fine.counts)
     found = estimate_class_gaussians(taking, sizes)
     source = sums.source()
     rows, labels = gaussian_rows(facts, found, samples, source)
