@@ -17,10 +17,22 @@ from capemix.cli import main
 from capemix.engines.flower.coordinator_app import main as coordinate
 from capemix.engines.flower.files import DIED, ENDED, RELEASED, RUNNING, Outcome, ProcessMark
 from capemix.engines.flower.relay import patience
+from capemix.engines.flower.standing import LinkFolder
 from capemix.errors import InputError
 from capemix.protocol.roster import Member
 from capemix.protocol.wire import ProtocolError
 from conftest import Capemix
+
+
+def test_a_second_run_is_refused_while_one_is_under_way(tmp_path: Path) -> None:
+    link = LinkFolder(tmp_path)
+    assert link.next_release() == tmp_path / "release"
+    Outcome(process=ProcessMark.of(os.getpid())).write(tmp_path / "release")
+    with pytest.raises(InputError, match=r"has a run under way.*release"):
+        link.start_run(link.next_release())
+    Outcome(process=ProcessMark(os.getpid(), "long ago")).write(tmp_path / "release")
+    with pytest.raises(InputError, match="is not a federation's folder"):  # it got that far
+        link.start_run(link.next_release())
 
 
 def test_an_outcome_of_a_process_that_is_gone_says_so(tmp_path: Path, capemix: Capemix) -> None:

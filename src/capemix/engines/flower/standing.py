@@ -28,7 +28,7 @@ from capemix.engines.flower.credentials import (
     write_private,
 )
 from capemix.engines.flower.enclosure import HOST, Enclosure, EnclosureError, joining
-from capemix.engines.flower.files import Outcome, ProcessMark, write_whole
+from capemix.engines.flower.files import RUNNING, Outcome, ProcessMark, write_whole
 from capemix.engines.flower.processes import (
     Child,
     ChildError,
@@ -192,11 +192,26 @@ class LinkFolder:
 
     def start_run(self, out: Path, *, give_up: bool = False) -> None:
         """Begin a run, whose release will be in ``out``, or go on with the one that was begun
-        there, or ``give_up`` that one; returns once its outcome is there."""
+        there, or ``give_up`` that one; returns once its outcome is there. Sites would be charged
+        for each of two runs at a time, so a second one is refused."""
+        if not give_up:
+            self._check_idle()
         config = f"out={json.dumps(str(out))} give-up={json.dumps(give_up)}"
         before = _coordinator(out)
         self._asked("run", "run", self.folder / "app", LINK, "--run-config", config)
         wait_until(lambda: _coordinator(out) != before, _START_SECONDS, "the run does not begin")
+
+    def _check_idle(self) -> None:
+        for path in sorted(self.folder.glob("*.outcome.json")):
+            out = path.with_name(path.name.removesuffix(".outcome.json"))
+            found = Outcome.read(out)
+            if found is not None and found.status == RUNNING:
+                raise InputError(
+                    "federation",
+                    "has a run under way, and the sites would be charged for both",
+                    value=out.name,
+                    fix=f"wait for it; `capemix federate outcome {out}` says how far it is",
+                )
 
     def next_release(self) -> Path:
         """The first of release, release-2, ... that no run has had."""
