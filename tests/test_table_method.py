@@ -436,6 +436,8 @@ def test_pairs_of_columns_come_back_where_a_gaussian_loses_them() -> None:
     rows = survey(20_000)
     found, gaussian = released(rows, 2.0), released(rows, 2.0, "class-gaussian")
     assert (found.plan.chosen or {})["pairs"] == 1
+    said = [{step.name for step in each.plan.steps} for each in (found, gaussian)]
+    assert ["clip" in names for names in said] == [False, True]  # ones are not cut to a length
     assert apart(rows, found, 1) < 0.01
     floor = apart(rows, survey(20_000, seed=9), 2)  # of other records of the same law
     assert apart(rows, found, 2) < 1.5 * floor

@@ -119,4 +119,7 @@ class Tables(Method):
 
     def steps(self, plan: Plan) -> tuple[Step, ...]:
         coded = () if plan.facts.table is None else (CODED,)
-        return (*coded, *clipped_steps(plan, "the noisy median of the norms"))
+        steps = clipped_steps(plan, "the noisy median of the norms")
+        if (plan.chosen or {}).get("pairs"):  # a record adds ones: nothing is cut to a length
+            steps = tuple(step for step in steps if step.name != "clip")
+        return (*coded, *steps)
