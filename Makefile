@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
-.PHONY: demo test test-long check clean
+.PHONY: demo test test-long check docs clean
 
 demo: $(VENV)/.core
 	@rm -rf demo-release
@@ -23,8 +23,11 @@ check: $(VENV)/.all
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
+docs: $(VENV)/.all
+	$(BIN)/python -m sphinx -q -E -W --keep-going docs site
+
 clean:
-	rm -rf $(VENV) demo-release
+	rm -rf $(VENV) demo-release site
 
 $(VENV)/bin/python:
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "capemix needs Python 3.11 or newer")'
@@ -36,6 +39,6 @@ $(VENV)/.core: pyproject.toml | $(VENV)/bin/python
 
 # Dependency groups are read from pyproject.toml itself, so that an older pip will do.
 $(VENV)/.all: pyproject.toml research/pyproject.toml $(VENV)/.core
-	@$(BIN)/python -c "import tomllib; g = tomllib.load(open('pyproject.toml', 'rb'))['dependency-groups']; print('\n'.join(g['test'] + g['check']))" > $(VENV)/tools.txt
+	@$(BIN)/python -c "import tomllib; g = tomllib.load(open('pyproject.toml', 'rb'))['dependency-groups']; print('\n'.join(g['test'] + g['docs'] + g['check']))" > $(VENV)/tools.txt
 	$(PIP) -e '.[torch,simulation]' -e './research[plot]' -r $(VENV)/tools.txt
 	@touch $@

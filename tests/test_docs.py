@@ -245,14 +245,17 @@ def cited_errata(text: str) -> set[int]:
 
 
 def test_every_page_is_on_a_shelf_and_in_the_index() -> None:
-    """Besides the index, docs/ has three shelves; the index names every page but single proofs."""
-    index = DOCS / "README.md"
+    """Besides the index, docs/ has three shelves; the index names every page but single proofs, and
+    so does the list at the site's side, which names those, too."""
+    index, side = DOCS / "README.md", DOCS / "index.md"
     listed = re.findall(r"\]\(([^)#]+)\)", index.read_text())
+    beside = side.read_text().split()
     for page in DOCS.rglob("*.md"):
         place = page.relative_to(DOCS)
-        if page == index or place.parts == ("contributing.md",):
+        if page in (index, side) or place.parts == ("contributing.md",):
             continue
         assert place.parts[0] in SHELVES, place
+        assert {str(place.with_suffix("")), f"{place.parent}/*"} & set(beside), place
         if place.parent.name != "proofs" or place.name == "README.md":
             assert place.as_posix() in listed, place
 

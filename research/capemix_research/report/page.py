@@ -66,11 +66,11 @@ def _head(runs: Runs) -> str:
     return f"""# The paper, reproduced and judged
 
 Written by `capemix-research reproduce report` from the files in [reproduction/](reproduction/): do
-not edit it. The paper's numbers are in
-[capemix_research/experiments/golden](../../research/capemix_research/experiments/golden), a line a
-cell. Accuracies are in percent, on the test images; *a ± b* is a mean over seeds and their
-standard deviation, a number alone is one seed, and a dash is not there. *Difference* is ours less
-the paper's, in points, bold beyond {NEAR:.0f}.
+not edit it. The paper's numbers are in files such as
+[table1.csv](../../research/capemix_research/experiments/golden/table1.csv), a line a cell.
+Accuracies are in percent, on the test images; *a ± b* is a mean over seeds and their standard
+deviation, a number alone is one seed, and a dash is not there. *Difference* is ours less the
+paper's, in points, bold beyond {NEAR:.0f}.
 
 Lines of `runs.csv` and `preparation.csv` say at which commit, with which torch and on which device
 they were made. `noise.csv` and `truth.csv` are the accountants' and can be computed again anywhere.
