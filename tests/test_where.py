@@ -135,8 +135,14 @@ def test_values_lists_and_ranges_choose_rows(fitted: Synthesizer) -> None:
     assert set(found["manager"]) == {False}
     assert set(labels) == {"yes"}
     rows = len(labels)
-    again, _ = fitted.sample(3 * rows, where=where)
-    assert again["age"].tolist() == found["age"].tolist() * 3  # repeated, as ever
+    many, names = fitted.sample(3 * rows, where=where)
+    assert many["age"].tolist()[:rows] == found["age"].tolist()  # those that were released, first
+    assert len(many) == len(names) == 3 * rows
+    assert ((many["age"] >= 30) & (many["age"] <= 50)).all()
+    assert set(names) == {"yes"}
+    assert fitted.sample(3 * rows, where=where)[0].equals(many)  # the same call, the same rows
+    with pytest.raises(InputError, match=r"is met by 0 of [\d,]+ rows that were drawn"):
+        fitted.sample(5, where={"age": (30, 50), "since": ("2015-01-01", "2000-01-01")})
     few, _ = fitted.sample(4, where=where)
     assert len(few["age"]) == 4
     late, _ = fitted.sample(where={"since": ("2015-01-01", None)})

@@ -54,6 +54,10 @@ __all__ = [
 ]
 
 
+def __dir__() -> list[str]:
+    return __all__
+
+
 def __getattr__(name: str) -> Any:
     """Import on first use, so that `import capemix` stays quick."""
     if name not in _HOME:

@@ -6,7 +6,7 @@ import math
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields, replace
-from typing import Any, Self
+from typing import Any, Final, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -25,7 +25,7 @@ from capemix.methods.measured import MOST_COLUMNS
 from capemix.plan import Plan, make_plan
 from capemix.randomness.source import SeededSource, Source
 from capemix.release import Release
-from capemix.run import run
+from capemix.run import more, run
 from capemix.sums.steps import DeclaredMap, PublicMap
 from capemix.where import conditions, evenly, matching
 
@@ -111,7 +111,8 @@ class Synthesizer:
     classes that enough records have, their sizes, ranges, means, scales and the clip norm.
     ``method`` is a method's name or config (by default the one for such rows, see
     `usual_method`); ``config`` are parts of the named method's config, such as ``samples``.
-    ``schema`` declares the columns and the classes of a table with categories. With a ``lineage``
+    ``schema`` declares the columns and the classes of a table: a `Table`, the path of its file, or
+    what such a file says as a dict. With a ``lineage``
     every fit is charged to it before it draws; without, nothing is counted. After a fit
     ``release_.warnings`` say what could not be told from noise.
 
@@ -129,7 +130,7 @@ class Synthesizer:
         classes: Sequence[str | int] | None = None,
         class_sizes: Sequence[int] | None = None,
         relation: str | None = None,
-        schema: Table | None = None,
+        schema: Table | str | os.PathLike[str] | Mapping[str, Any] | None = None,
         test_seed: int | None = None,
         ledger: LedgerPlace = None,
         lineage: str | None = None,
@@ -204,11 +205,12 @@ class Synthesizer:
         if self.schema is not None:
             if self.classes is not None:
                 raise InputError("classes", "are the schema's to say", fix="leave them out")
-            names, label = self.schema.names, self.schema.label_name
+            schema = Table.of(self.schema)
+            names, label = schema.names, schema.label_name
             if label is None and y is not None:
                 raise InputError("y", "is the label, and the schema names none", fix="leave it out")
             self._kind = kind_of(X)
-            return self.schema.rows(cells_of_columns(X, names, label, y))
+            return schema.rows(cells_of_columns(X, names, label, y))
         cells = cells_of_arrays(X, y)
         rows = UnlistedRows.of(cells, cells.label)
         if y is None:
@@ -218,40 +220,81 @@ class Synthesizer:
         return rows if self.classes is None else rows.listed(check_classes(self.classes))
 
     def sample(self, n: int | None = None, *, where: Mapping[str, Any] | None = None) -> Any:
-        """``n`` of the released rows and labels, evenly over the classes; all of them by default.
+        """``n`` rows and labels; all that were released by default. Fewer are taken evenly over the
+        classes. More are those and new rows of the same noisy sums, which costs nothing.
         Rows of a ``schema`` come as the kind of table that was fitted: a DataFrame of pandas or of
         polars with a Series of labels, or columns by name. Without a label they come alone.
-        ``where`` chooses among them: of a column by its name a value, a list of values, or a range
+        ``where`` says which: of a column by its name a value, a list of values, or a range
         as a tuple (low, high), where None leaves an end open.
 
-        Asking for more than were released repeats rows: it costs nothing and tells nothing new.
+        Where a method's rows are the noisy sums themselves, as with mixing, there are no new ones:
+        rows are repeated.
         """
         if not hasattr(self, "release_"):
             raise InputError("the synthesizer", "is not fitted", fix="call fit(X, y) first")
         if n is not None and n < 1:
             raise InputError("n", "must be at least 1", value=n, fix="ask for one row or more")
-        fit = np.flatnonzero(self._matching(where or {}))
-        if not len(fit):
-            raise InputError("where", "is met by no released row", value=where, fix="ask for less")
-        by_class = fit[np.argsort(self.release_.labels[fit], kind="stable")]
-        chosen = np.sort(evenly(by_class, n))
-        picks = chosen[np.arange(len(chosen) if n is None else n) % len(chosen)]
-        features, labels = self.release_.features[picks], self.release_.labels[picks]
+        features, labels = self._drawn(n, where or {})
         name = self.release_.facts.label
-        if self.schema is None:
+        table = self.release_.facts.table
+        if table is None:
             return features if name is None else (features, self.classes_[labels])
-        cells = self.schema.cells(features.astype(np.float64), labels)
+        cells = table.cells(features.astype(np.float64), labels)
         if self._kind is not None:
-            frame = frame_of(self.schema.arrow(cells), self.schema.missing, self._kind)
+            frame = frame_of(table.arrow(cells), table.missing, self._kind)
             return frame if name is None else (frame[[x for x in cells if x != name]], frame[name])
         return cells if name is None else (cells, np.array(cells.pop(name)))
 
-    def _matching(self, where: Mapping[str, Any]) -> npt.NDArray[np.bool_]:
-        """Which of the released rows."""
-        facts, rows = self.release_.facts, len(self.release_)
-        columns = self.release_.columns() if where else {}
-        cells = {
-            name: values if isinstance(values, np.ndarray) else np.array(values, dtype=object)
-            for name, values in columns.items()
-        }
-        return matching(facts, Cells(rows, cells, facts.label), conditions(where))
+    def _drawn(self, n: int | None, where: Mapping[str, Any]) -> tuple[Any, Any]:
+        """Released rows that fit, and as many new ones as are asked for beyond them."""
+        release = self.release_
+        fit = _fitting(release, where)
+        if n is None or n <= len(fit):
+            if not len(fit):
+                raise InputError(
+                    "where", "is met by no released row", value=where, fix="ask for less, or give n"
+                )
+            by_class = fit[np.argsort(release.labels[fit], kind="stable")]
+            chosen = np.sort(evenly(by_class, n))
+            return release.features[chosen], release.labels[chosen]
+        features, labels = [release.features[fit]], [release.labels[fit]]
+        found, drawn = len(fit), len(release)
+        for turn in range(1, _TURNS + 1):
+            lacking = n - found
+            rows = min(max(2 * lacking * drawn // max(found, 1), _LEAST_ROWS), _MOST_ROWS)
+            new = more(release, rows, turn)
+            if new is None:  # the rows are sums
+                if not found:
+                    break
+                again = fit[np.arange(n) % found]
+                return release.features[again], release.labels[again]
+            fits = _fitting(new, where)
+            found, drawn = found + len(fits), drawn + rows
+            features.append(new.features[fits[:lacking]])
+            labels.append(new.labels[fits[:lacking]])
+            if found >= n:
+                return np.concatenate(features), np.concatenate(labels)
+        raise InputError(
+            "where",
+            f"is met by {found} of {drawn:,} rows that were drawn",
+            value=where,
+            fix="ask for fewer rows, or for less",
+        )
+
+
+_TURNS: Final = 20
+_LEAST_ROWS: Final = 1_000
+_MOST_ROWS: Final = 200_000
+"""How often new rows are drawn, and how many at a time, until enough meet a condition."""
+
+
+def _fitting(release: Release, where: Mapping[str, Any]) -> npt.NDArray[np.intp]:
+    """The places of the rows that meet every condition."""
+    if not where:
+        return np.arange(len(release))
+    cells = {
+        name: values if isinstance(values, np.ndarray) else np.array(values, dtype=object)
+        for name, values in release.columns().items()
+    }
+    every = Cells(len(release), cells, release.facts.label)
+    return np.flatnonzero(matching(release.facts, every, conditions(where)))

@@ -57,8 +57,9 @@ class Collector:
     Once a charge or a draw has failed, nothing more can be asked for.
 
     ``plan`` has what was measured and chosen on the way; ``warnings`` what could not be told from
-    noise; ``statistics`` what the sums say by themselves, as tables by name. ``before`` is called
-    with the plan before its first sum is drawn, and before the first of the method's own.
+    noise; ``statistics`` what the sums say by themselves, as tables by name; ``sums`` the noisy
+    sums by their names. ``before`` is called with the plan before its first sum is drawn, and
+    before the first of the method's own. Another ``turn`` makes other rows of the same sums.
     """
 
     def __init__(
@@ -68,12 +69,14 @@ class Collector:
         *,
         progress: Callable[[int], None] | None = None,
         before: Callable[[Plan], None] | None = None,
+        turn: int = 0,
     ) -> None:
         self._plan, self._engine = plan, engine
         self._progress, self._before = progress, before
         self._asked: list[SumQuery] = []
         self._failed: str | None = None
-        self._seen = hashlib.sha256()
+        self._seen = hashlib.sha256(f"turn {turn}".encode() if turn else b"")
+        self._sums: dict[str, Any] = {}
         self._said: list[str] = []
         self._offered: dict[str, Mapping[str, Any]] = {}
 
@@ -93,6 +96,10 @@ class Collector:
     def statistics(self) -> dict[str, Mapping[str, Any]]:
         return dict(self._offered)
 
+    @property
+    def sums(self) -> dict[str, Any]:
+        return dict(self._sums)
+
     def offer(self, name: str, table: Mapping[str, Any]) -> None:
         """A table of noisy figures with their standard errors, as columns by name: it is released
         beside the rows, so it must be made of noisy sums and public numbers alone."""
@@ -106,7 +113,7 @@ class Collector:
         self._seen.update(np.ascontiguousarray(sums).data)
         if query.drawn:  # large, and released as they are
             return sums
-        return np.asarray(sums, dtype=np.float64)
+        return np.array(sums, dtype=np.float64)
 
     def list_classes(self, name: str) -> dict[str, float]:
         """The labels whose noisy counts stand out, with those counts."""
@@ -143,6 +150,8 @@ class Collector:
             self._before(self.plan)
         self._asked.append(query.planned)
         found = draw()
+        if not query.drawn:  # which are large, and released as they are
+            self._sums[query.name] = found
         self._failed = None
         if self._progress is not None:
             self._progress(1)

@@ -35,6 +35,7 @@ from capemix.sums.steps import Step
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from capemix.plan import Plan
 
 STATISTICS: Final = "statistics"
 """The folder, within a release's, of the noisy figures that it was made of."""
@@ -73,7 +74,8 @@ class Release:
     ``labels`` then holds their largest entries. Where a schema codes rows, so are these: see
     `columns`. ``warnings`` say in words what could not be told from noise, by noisy values alone.
     ``statistics`` are tables of what was measured, with its standard errors, by name: columns by
-    name each.
+    name each. ``sums`` are the noisy sums themselves, by name, and ``asked`` is the plan that asked
+    for them: more rows can be made of these at no cost (`capemix.run.more`).
     """
 
     features: npt.NDArray[np.floating[Any]]
@@ -84,6 +86,8 @@ class Release:
     mixed_labels: npt.NDArray[np.floating[Any]] | None = None
     warnings: tuple[str, ...] = ()
     statistics: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    sums: Mapping[str, Any] = field(default_factory=dict, repr=False)
+    asked: Plan | None = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
         if self.soft_labels is not None:

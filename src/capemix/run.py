@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from capemix.accounting.cost import together
-from capemix.collector import Collector, Engine
+from capemix.collector import Collector, Engine, Floats, Origin
 from capemix.data import mending
 from capemix.errors import InputError
 from capemix.kernels.machine import require_memory
@@ -19,6 +20,7 @@ from capemix.methods.base import SyntheticRows
 from capemix.plan import Plan
 from capemix.randomness.tables import LEAST_SIGMA
 from capemix.release import Release
+from capemix.sums.query import SumQuery
 
 
 def run(
@@ -43,8 +45,8 @@ def run(
         check_countable(ledger, read, seeded=origin.seeded)
         ledger.check(*plan.costs(ledger.relation), instead=plan.cost_alone(ledger.relation))
     sums = Collector(plan, engine, progress=progress, before=_charging(ledger, plan))
-    made = shuffled(mended(rows_from(sums), sums), sums)
-    plan, facts = sums.plan, sums.plan.known
+    made = finished(sums)
+    asked, plan, facts = plan, sums.plan, sums.plan.known
     image = facts.image_shape
     origin = engine.origin(plan)
     return Release(
@@ -60,7 +62,52 @@ def run(
         mixed_labels=made.mixed_labels,
         warnings=sums.warnings,
         statistics=sums.statistics,
+        sums=sums.sums,
+        asked=asked,
     )
+
+
+@dataclass(frozen=True, eq=False)
+class Paid:
+    """Noisy sums that are there already, in the place of an engine."""
+
+    sums: Mapping[str, Any]
+
+    def check(self, plan: Plan) -> None:
+        """There is nothing to refuse: nothing is drawn."""
+
+    def sum(self, plan: Plan, query: SumQuery) -> Floats:  # noqa: ARG002
+        return np.array(self.sums[query.name])
+
+    def list_classes(self, plan: Plan, query: SumQuery, failure: float) -> dict[str, float]:  # noqa: ARG002
+        return dict(self.sums[query.name])
+
+    def origin(self, plan: Plan) -> Origin:  # noqa: ARG002
+        return Origin()
+
+
+def more(release: Release, rows: int, turn: int) -> Release | None:
+    """So many other rows of the same noisy sums, which costs nothing; each ``turn`` makes others.
+    None if the method's rows are the sums themselves."""
+    asked = release.asked
+    method = None if asked is None else asked.method.with_rows(rows)
+    if asked is None or method is None:
+        return None
+    plan = replace(asked, method=method)
+    check_room(plan)
+    made = finished(Collector(plan, Paid(release.sums), turn=turn))
+    return replace(
+        release,
+        features=made.features.astype(release.features.dtype, copy=False),
+        labels=made.labels,
+        soft_labels=made.soft_labels,
+        mixed_labels=made.mixed_labels,
+    )
+
+
+def finished(sums: Collector) -> SyntheticRows:
+    """The rows as they are released."""
+    return shuffled(mended(rows_from(sums), sums), sums)
 
 
 def rows_from(sums: Collector) -> SyntheticRows:

@@ -15,8 +15,9 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -33,7 +34,7 @@ from capemix.data.identifiers import Identifier
 from capemix.data.mending import Rules
 from capemix.data.moments import Moment
 from capemix.data.rows import UNLABELLED, LabeledRows
-from capemix.documents import as_json, read
+from capemix.documents import as_json, from_json, read
 from capemix.errors import InputError, quoted
 
 if TYPE_CHECKING:
@@ -312,8 +313,17 @@ class Table:
         return pa.table({name: types[name].arrow(values) for name, values in cells.items()})
 
     @classmethod
-    def read(cls, path: str | Path) -> Table:
-        return read(cls, path, name="schema")
+    def read(cls, path: str | os.PathLike[str]) -> Table:
+        return read(cls, Path(path), name="schema")
+
+    @classmethod
+    def of(cls, schema: Table | str | os.PathLike[str] | Mapping[str, Any]) -> Table:
+        """A schema as it is given: itself, the file that it is in, or what such a file says."""
+        if isinstance(schema, Table):
+            return schema
+        if isinstance(schema, Mapping):
+            return from_json(cls, dict(schema), name="schema")
+        return cls.read(schema)
 
 
 def _is_granted(column: dict[str, Any], part: str, said: Any) -> bool:

@@ -124,6 +124,10 @@ class Method(ABC):
         """The config with everything decided that public numbers decide, once facts are known."""
         return self
 
+    def with_rows(self, rows: int) -> Method | None:  # noqa: ARG002
+        """The config that makes so many rows of the same sums; None if the rows are sums."""
+        return None
+
     def rows_made(self, plan: Plan) -> int:  # noqa: ARG002
         """How many rows come out, as far as is known: what memory is set aside for."""
         return 0

@@ -4,8 +4,8 @@ it is spread, from private sums."""
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, ClassVar, Final, Literal
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, ClassVar, Final, Literal, Self
 
 from capemix.errors import InputError
 from capemix.facts import CLASS_SIZES, MOST
@@ -150,6 +150,9 @@ class ClassGaussian(Method):
             sums.choose(**self.chosen(sums.plan, float(sizes.sum())))
             found = estimate_class_gaussians(taking, sizes)
             return SyntheticRows(*drawn_rows(sums.plan.known, found, self.samples, sums.source()))
+
+    def with_rows(self, rows: int) -> Self:
+        return replace(self, samples=rows)
 
     def rows_made(self, plan: Plan) -> int:
         return sum(plan.known.class_sizes or ()) if self.samples is None else self.samples

@@ -4,8 +4,8 @@ that private gradients have trained."""
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, ClassVar, Final, Literal
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, ClassVar, Final, Literal, Self
 
 from capemix.errors import InputError
 from capemix.facts import CLASS_SIZES
@@ -265,6 +265,9 @@ class ImageClusters(Method):
 
     def release(self, sums: Collector) -> SyntheticRows:
         return image_rows(self, sums)
+
+    def with_rows(self, rows: int) -> Self:
+        return replace(self, samples=rows)
 
     def rows_made(self, plan: Plan) -> int:
         if self.samples is not None:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, ClassVar, Literal
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, ClassVar, Literal, Self
 
 from capemix.errors import InputError
 from capemix.kernels.machine import products_on_one_thread
@@ -107,6 +107,9 @@ class Tables(Method):
             if chosen["pairs"]:
                 return SyntheticRows(*rows_by_pairs(sums, sizes, self.samples))
             return SyntheticRows(*rows_by_gaussians(taking, sizes, self.samples))
+
+    def with_rows(self, rows: int) -> Self:
+        return replace(self, samples=rows)
 
     def rows_made(self, plan: Plan) -> int:
         return sum(plan.known.class_sizes or ()) if self.samples is None else self.samples
