@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
-.PHONY: demo test test-long check docs clean
+.PHONY: demo test test-long check docs smoke clean
 
 demo: $(VENV)/.core
 	@rm -rf demo-release
@@ -26,8 +26,18 @@ check: $(VENV)/.all
 docs: $(VENV)/.all
 	$(BIN)/python -m sphinx -q -E -W --keep-going docs site
 
+# The wheel as a user gets it: small, and whole in an environment that has nothing else.
+smoke: $(VENV)/bin/python
+	rm -rf build/smoke && mkdir -p build/smoke
+	$(BIN)/python -m pip wheel --quiet --no-deps --wheel-dir build/smoke .
+	test $$(stat -c %s build/smoke/capemix-*.whl) -lt 1000000
+	$(PYTHON) -m venv build/smoke/venv
+	build/smoke/venv/bin/python -m pip install --quiet --disable-pip-version-check build/smoke/capemix-*.whl
+	cd build/smoke && venv/bin/capemix synth digits --epsilon 10 --out release
+	cd build/smoke && venv/bin/capemix evaluate release --test digits
+
 clean:
-	rm -rf $(VENV) demo-release site
+	rm -rf build $(VENV) demo-release site
 
 $(VENV)/bin/python:
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "capemix needs Python 3.11 or newer")'
