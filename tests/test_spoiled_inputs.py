@@ -1,0 +1,23 @@
+"""Spoiled inputs are refused with a message that helps, and leave nothing behind."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+import spoiled
+from spoiled import CASES, PAGE, in_this_process, page
+
+
+def test_the_page_shows_what_is_said_of_every_spoiled_input() -> None:
+    """`answer` refuses a traceback, an exit code of 0, words on stdout, and a changed folder. The
+    page is written by `python tests/spoiled.py`."""
+    assert len(CASES) >= 40
+    assert page(in_this_process) == PAGE.read_text()
+
+
+def test_a_case_that_is_not_refused_would_be_found(tmp_path: Path) -> None:
+    fine = spoiled.Spoiled("nothing", spoiled.nothing, "capemix methods")
+    with pytest.raises(AssertionError, match="code 0"):
+        spoiled.answer(fine, tmp_path, in_this_process)
