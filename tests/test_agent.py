@@ -651,6 +651,7 @@ def test_a_ledger_that_is_gone_is_refused_unless_it_is_said_to_be_new(
     assert ran.code == 0, ran.err
     assert "ledger head 0" in ran.out
     assert "listens" in ran.out
+    assert "for plans without a schema (one with a schema needs --plan)" in ran.out
     assert "rows" in Ledger.open(tmp_path / "kept.db").accounts()
     assert "ledger head 1-" in an_agent().out  # from then on it is known
     for path in tmp_path.glob("kept.db*"):

@@ -32,13 +32,13 @@ from capemix.cli.options import parse_sizes
 from capemix.data import LabeledRows, Table, UnlistedRows, by_site, draft_table, open_cells
 from capemix.data.idx import parse_idx, read_gzip_idx
 from capemix.data.schema import Category, Number
-from capemix.engines.flower.coordinator_app import Settings
 from capemix.engines.flower.envelope import Refused, pack, unpack
 from capemix.engines.flower.files import (
     Outcome,
     plan_text,
     read_plan_file,
 )
+from capemix.engines.flower.settings import Settings
 from capemix.engines.local import LocalEngine
 from capemix.errors import InputError
 from capemix.facts import CLASS_SIZES, RANGES, Facts, map_of

@@ -10,6 +10,7 @@ it gives a task away.
 from __future__ import annotations
 
 import json
+import re
 import secrets
 import shutil
 import tempfile
@@ -50,6 +51,8 @@ _START_SECONDS: Final = 90.0
 _COMMAND_SECONDS: Final = 120.0
 _POLL: Final = 0.5
 _DAYS: Final = 365
+_REFUSED: Final = re.compile(r"Failed to initialize the connection to the SuperLink\.\n(.*)")
+"""What Flower says, before its exit code 305, of a node that is not registered: [code: 2004]."""
 
 
 @dataclass(frozen=True)
@@ -253,8 +256,20 @@ def run_node(
         node = processes.start("supernode", command)
         command = [tool("flower-superexec"), "--runtime-api-address", f"{HOST}:{port}", *asks]
         starter = processes.start("superexec", [*command, "--root-certificates", own.authority])
-        print(f"the SuperNode runs, for {superlink}", flush=True)
-        _stay(processes, [node, starter])
+        print(f"the SuperNode starts, and asks {superlink} to let it in", flush=True)
+        try:
+            _stay(processes, [node, starter])
+        except ChildError:
+            refused = _REFUSED.search(node.tail(50))
+            if refused is None:
+                raise
+            raise InputError(
+                "the SuperLink",
+                "does not let this SuperNode in",
+                value=f"{superlink}: {refused[1].strip()}",
+                fix=f"have the coordinator register {key.name}.pub, and let this site's address"
+                " through the proxy; then start this again",
+            ) from None
 
 
 def new_node_key(path: Path) -> Path:
