@@ -46,6 +46,20 @@ def test_a_second_run_is_refused_while_one_is_under_way(tmp_path: Path) -> None:
         link.start_run(link.next_release())
 
 
+def test_a_new_run_is_refused_while_one_that_died_could_be_gone_on_with(tmp_path: Path) -> None:
+    link, out = LinkFolder(tmp_path), tmp_path / "release"
+    Outcome(process=ProcessMark(os.getpid(), "long ago")).write(out)
+    begun = Unfinished(out, counting_plan(4, 1, 1), a_roster(4))
+    with pytest.raises(InputError, match=rf"begun.*go on with it by --out {out}, or end it"):
+        link.start_run(link.next_release())
+    for again, give_up in ((out, False), (out, True)):
+        with pytest.raises(InputError, match="is not a federation's folder"):  # it got that far
+            link.start_run(again, give_up=give_up)
+    begun.remove()
+    with pytest.raises(InputError, match="is not a federation's folder"):
+        link.start_run(link.next_release())
+
+
 def test_an_outcome_of_a_process_that_is_gone_says_so(tmp_path: Path, capemix: Capemix) -> None:
     out = tmp_path / "release"
     code = (

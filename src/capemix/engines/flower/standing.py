@@ -29,7 +29,14 @@ from capemix.engines.flower.credentials import (
     write_private,
 )
 from capemix.engines.flower.enclosure import HOST, Enclosure, EnclosureError, joining
-from capemix.engines.flower.files import RUNNING, Outcome, ProcessMark, write_whole
+from capemix.engines.flower.files import (
+    DIED,
+    RUNNING,
+    STOPPED,
+    Outcome,
+    ProcessMark,
+    write_whole,
+)
 from capemix.engines.flower.processes import (
     Child,
     ChildError,
@@ -45,6 +52,7 @@ from capemix.engines.flower.programs import (
     write_flower_config,
 )
 from capemix.engines.flower.relay import AGENT_SOCKET
+from capemix.engines.flower.unfinished import Unfinished
 from capemix.errors import InputError
 
 _START_SECONDS: Final = 90.0
@@ -196,15 +204,16 @@ class LinkFolder:
     def start_run(self, out: Path, *, give_up: bool = False) -> None:
         """Begin a run, whose release will be in ``out``, or go on with the one that was begun
         there, or ``give_up`` that one; returns once its outcome is there. Sites would be charged
-        for each of two runs at a time, so a second one is refused."""
+        for each of two runs, so one is refused while another is under way, or could be gone on
+        with."""
         if not give_up:
-            self._check_idle()
+            self._check_idle(out)
         config = f"out={json.dumps(str(out))} give-up={json.dumps(give_up)}"
         before = _coordinator(out)
         self._asked("run", "run", self.folder / "app", LINK, "--run-config", config)
         wait_until(lambda: _coordinator(out) != before, _START_SECONDS, "the run does not begin")
 
-    def _check_idle(self) -> None:
+    def _check_idle(self, wanted: Path) -> None:
         for path in sorted(self.folder.glob("*.outcome.json")):
             out = path.with_name(path.name.removesuffix(".outcome.json"))
             found = Outcome.read(out)
@@ -214,6 +223,14 @@ class LinkFolder:
                     "has a run under way, and the sites would be charged for both",
                     value=out.name,
                     fix=f"wait for it; `capemix federate outcome {out}` says how far it is",
+                )
+            stopped = found is not None and found.status in (STOPPED, DIED)
+            if stopped and out != wanted and Unfinished.begun(out):
+                raise InputError(
+                    "federation",
+                    "has a release that was begun, and sites may have paid for it",
+                    value=out.name,
+                    fix=f"go on with it by --out {out}, or end it by --give-up beside that",
                 )
 
     def next_release(self) -> Path:
