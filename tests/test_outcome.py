@@ -41,9 +41,12 @@ def test_a_second_run_is_refused_while_one_is_under_way(tmp_path: Path) -> None:
     Outcome(process=ProcessMark.of(os.getpid())).write(tmp_path / "release")
     with pytest.raises(InputError, match=r"has a run under way.*release"):
         link.start_run(link.next_release())
+    with pytest.raises(InputError, match=f"has this run under way.*by `kill {os.getpid()}`"):
+        link.start_run(tmp_path / "release", give_up=True)
     Outcome(process=ProcessMark(os.getpid(), "long ago")).write(tmp_path / "release")
-    with pytest.raises(InputError, match="is not a federation's folder"):  # it got that far
-        link.start_run(link.next_release())
+    for out, give_up in ((link.next_release(), False), (tmp_path / "release", True)):
+        with pytest.raises(InputError, match="is not a federation's folder"):  # it got that far
+            link.start_run(out, give_up=give_up)
 
 
 def test_a_new_run_is_refused_while_one_that_died_could_be_gone_on_with(tmp_path: Path) -> None:

@@ -206,12 +206,24 @@ class LinkFolder:
         there, or ``give_up`` that one; returns once its outcome is there. Sites would be charged
         for each of two runs, so one is refused while another is under way, or could be gone on
         with."""
-        if not give_up:
+        if give_up:
+            self._check_stopped(out)
+        else:
             self._check_idle(out)
         config = f"out={json.dumps(str(out))} give-up={json.dumps(give_up)}"
         before = _coordinator(out)
         self._asked("run", "run", self.folder / "app", LINK, "--run-config", config)
         wait_until(lambda: _coordinator(out) != before, _START_SECONDS, "the run does not begin")
+
+    def _check_stopped(self, out: Path) -> None:
+        found = Outcome.read(out)
+        if found is not None and found.status == RUNNING and found.process is not None:
+            raise InputError(
+                "federation",
+                "has this run under way",
+                value=out.name,
+                fix=f"stop its coordinator first, by `kill {found.process.pid}`",
+            )
 
     def _check_idle(self, wanted: Path) -> None:
         for path in sorted(self.folder.glob("*.outcome.json")):
