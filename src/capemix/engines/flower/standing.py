@@ -59,7 +59,7 @@ _START_SECONDS: Final = 90.0
 _COMMAND_SECONDS: Final = 120.0
 _POLL: Final = 0.5
 _DAYS: Final = 365
-_REFUSED: Final = re.compile(r"Failed to initialize the connection to the SuperLink\.\n(.*)")
+_REFUSED: Final = re.compile(r"Failed to initialize the connection to the SuperLink\.\n(.*?)\.?$", re.M)
 """What Flower says, before its exit code 305, of a node that is not registered: [code: 2004]."""
 
 
@@ -295,7 +295,7 @@ def run_node(
             raise InputError(
                 "the SuperLink",
                 "does not let this SuperNode in",
-                value=f"{superlink}: {refused[1].strip()}",
+                value=f"{superlink}: {refused[1]}",
                 fix=f"have the coordinator register {key.name}.pub, and let this site's address"
                 " through the proxy; then start this again",
             ) from None
