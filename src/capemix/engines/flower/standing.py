@@ -59,7 +59,9 @@ _START_SECONDS: Final = 90.0
 _COMMAND_SECONDS: Final = 120.0
 _POLL: Final = 0.5
 _DAYS: Final = 365
-_REFUSED: Final = re.compile(r"Failed to initialize the connection to the SuperLink\.\n(.*?)\.?$", re.M)
+_REFUSED: Final = re.compile(
+    r"Failed to initialize the connection to the SuperLink\.\n(.*?)\.?$", re.MULTILINE
+)
 """What Flower says, before its exit code 305, of a node that is not registered: [code: 2004]."""
 
 
