@@ -477,6 +477,7 @@ def test_what_nobody_foresaw_is_for_the_sites_log_alone(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
+    capemix: Capemix,
 ) -> None:
     def broken(*_: Any) -> None:
         raise RuntimeError("of patient 17")
@@ -486,6 +487,10 @@ def test_what_nobody_foresaw_is_for_the_sites_log_alone(
         ask(sockets[0], dict(a_run(keys, a_plan(), tmp_path).requests())[0])
     assert str(heard.value).encode() == COULD_NOT_ANSWER
     assert "of patient 17" in caplog.text
+    said = capemix("site", "status", "--ledger", tmp_path / "0.db").out  # more people read this
+    assert "last error: " in said
+    assert "what RuntimeError" in said
+    assert "patient" not in said
 
 
 def test_a_group_may_be_let_in_to_the_socket(keys: dict[str, Any], tmp_path: Path) -> None:
@@ -651,6 +656,7 @@ def test_a_ledger_that_is_gone_is_refused_unless_it_is_said_to_be_new(
     assert ran.code == 0, ran.err
     assert "ledger head 0" in ran.out
     assert "listens" in ran.out
+    assert "for plans without a schema (one with a schema needs --plan)" in ran.out
     assert "rows" in Ledger.open(tmp_path / "kept.db").accounts()
     assert "ledger head 1-" in an_agent().out  # from then on it is known
     for path in tmp_path.glob("kept.db*"):

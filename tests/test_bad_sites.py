@@ -117,6 +117,18 @@ def test_two_that_committed_to_one_key_leave_together(tmp_path: Path) -> None:
     assert "another site has" in world.run.lost[0]
 
 
+def redealt(world: World, body: dict[str, Any], holder: int, shares: tuple[Any, Any]) -> None:
+    """The bad dealer gives a holder these shares in place of its own: with their points, sealed and
+    signed, so that the holder has nothing to complain about."""
+    dealer = world.sites[BAD]
+    for kind, share in zip(("own", "pair"), shares, strict=True):
+        body[kind][str(holder)] = group.point_of(share).hex()
+    if holder != BAD:
+        sealed = dealer._own_box.seal(holder, dealer._boxes[holder], shares)
+        body["sealed"][str(holder)] = sealed.hex()
+        resealed(world, body, holder)
+
+
 def resealed(world: World, body: dict[str, Any], holder: int) -> None:
     """The bad dealer signs what its answer has for one holder by now."""
     deal = {name: body[name][str(holder)] for name in ("sealed", "own", "pair")}
@@ -232,12 +244,14 @@ def test_a_site_shows_shares_to_no_more_than_may_collude(tmp_path: Path) -> None
 def test_shares_that_do_not_belong_together_are_seen_before_anyone_masks_with_them(
     tmp_path: Path, kind: str
 ) -> None:
-    """One holder gets a share of another polynomial, sealed, signed and with its right point."""
+    """One holder gets a share of another polynomial, and nobody but the coordinator could see it:
+    unseen, the secret that is put together in the end would be another one."""
     world = World(counting_plan(6, 1, 1), tmp_path)
 
     def change(body: dict[str, Any]) -> None:
-        body[kind]["2"] = group.point_of(group.as_bytes(12345)).hex()
-        resealed(world, body, 2)
+        own, pair = world.sites[BAD]._dealt[2]
+        other = bytearray(group.as_bytes(12345))
+        redealt(world, body, 2, (other, pair) if kind == "own" else (own, other))
 
     assert_sum(drive(world, "shares", change), (1, 2, 3, 4, 5))
     assert "do not belong together" in world.run.lost[BAD]
@@ -251,10 +265,10 @@ def test_the_mask_keys_shares_are_of_the_key_in_use(tmp_path: Path) -> None:
     other = shamir.split(group.as_bytes(99), range(6), threshold, SeededSource(1).stream("s"))
 
     def change(body: dict[str, Any]) -> None:
+        dealer = world.sites[BAD]
         for holder, share in other.items():
-            body["pair"][str(holder)] = group.point_of(share).hex()
-            if holder != BAD:
-                resealed(world, body, holder)
+            own, _ = (dealer._dealt | dealer._held)[holder]
+            redealt(world, body, holder, (own, share))
 
     assert_sum(drive(world, "shares", change), (1, 2, 3, 4, 5))
     assert world.run.lost == {BAD: "its shares of its mask key do not belong together"}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import json
 import re
 import shlex
 from functools import cache
@@ -18,6 +19,7 @@ import capemix.methods
 from capemix import Synthesizer
 from capemix.cli.commands import app
 from capemix.data import column
+from capemix.engines.flower.files import read_plan_file
 from capemix.sums import statistic
 from capemix_research.cli.commands import app as research_app
 from conftest import Capemix
@@ -390,6 +392,26 @@ def test_every_python_example_runs(
 
 def test_python_examples_are_found() -> None:
     assert len(EXAMPLES) >= 5
+
+
+def test_a_schema_that_is_shown_whole_makes_the_plan_shown_below_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capemix: Capemix
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    shown = re.findall(
+        r"^```json\n(\{.*?)^```\s+^```\n(capemix .*?)^```",
+        (DOCS / "guide" / "federation.md").read_text(),
+        re.MULTILINE | re.DOTALL,
+    )
+    assert len(shown) == 1
+    for schema, command in shown:
+        (tmp_path / "schema.json").write_text(schema)
+        ran = capemix(*words_of(command.replace("\\\n", " ")))
+        assert ran.code == 0, ran.err
+        facts = read_plan_file(tmp_path / "plan.json").facts
+        assert [column["name"] for column in json.loads(schema)["columns"]] == list(
+            facts.table.names if facts.table else ()
+        )
 
 
 # -- the checkers themselves ---------------------------------------------------------------------

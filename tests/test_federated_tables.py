@@ -142,7 +142,7 @@ def test_a_site_takes_part_by_no_other_schema_than_its_own(tmp_path: Path, name:
     assert world.answer(proposal(a_plan())) is None
     said = world.answer(proposal(a_plan(other)))
     assert said is not None
-    assert "not coded by the plan's schema" in said
+    assert "not coded by the plan's schema: its agent was started with another plan's" in said
     assert world.charges == 0
 
 
@@ -151,11 +151,12 @@ def test_coded_rows_and_rows_of_numbers_are_not_taken_for_each_other(tmp_path: P
     plain = replace(coded_by, features=PEOPLE.no_rows().feature_names, table=None)
     numbers = of(proposal(a_plan()), facts=plain)
     world = Federation(tmp_path / "coded", allowing(a_plan()), [coded(people(100))] * SITES)
-    assert "not coded by the plan's schema" in str(world.answer(numbers))
+    assert "must be started without --plan" in str(world.answer(numbers))
     uncoded = [replace(coded(people(100)), table=None)] * SITES
     world = Federation(tmp_path / "plain", allowing(a_plan()), uncoded)
     assert world.answer(numbers) is None
-    assert "not coded by the plan's schema" in str(world.answer(proposal(a_plan())))
+    said = str(world.answer(proposal(a_plan())))
+    assert "its agent was started without --plan, and must be started with this --plan" in said
 
 
 def test_a_policy_judges_a_schemas_columns_by_their_own_names(tmp_path: Path) -> None:
@@ -290,6 +291,7 @@ def test_a_plan_with_a_schema_is_written_set_up_and_checked(
     file = files(tmp_path, untidy())[0]
     rows = open_data(file, table=PEOPLE).train
     words = ("site", "check", "--data", file, "--plan", tmp_path / "plan.json")
+    assert f"start the agent with --plan {tmp_path / 'plan.json'}" in capemix(*words).out
     found = capemix(*words, "--json").json
     assert found["private"] == PRIVATE
     assert found["outside_schema"] == PEOPLE.strays(rows)

@@ -28,7 +28,7 @@ from flwr.app import Array, ArrayRecord, ConfigRecord, RecordDict
 from capemix.data import LabeledRows, partition
 from capemix.engines.flower import exchange as exchange_module
 from capemix.engines.flower.app_folder import write_federation
-from capemix.engines.flower.coordinator_app import Settings, find_sites
+from capemix.engines.flower.coordinator_app import find_sites
 from capemix.engines.flower.envelope import Refused, pack, pack_refusal, unpack
 from capemix.engines.flower.files import (
     RELEASED,
@@ -43,9 +43,11 @@ from capemix.engines.flower.processes import ChildError, Processes
 from capemix.engines.flower.progress import Progress
 from capemix.engines.flower.relay import AGENT_SOCKET, AGENT_SOCKETS, agent_path, ask_agent
 from capemix.engines.flower.rounds import WINDOW, Round
+from capemix.engines.flower.settings import Settings
 from capemix.engines.local import LocalEngine
 from capemix.errors import InputError
 from capemix.facts import Facts
+from capemix.journal import plan_digest
 from capemix.methods.mixing import Mixing
 from capemix.plan import Plan, make_plan
 from capemix.protocol.agreement import public_bytes
@@ -657,8 +659,12 @@ def test_the_coordinators_commands(capemix: Capemix, tmp_path: Path) -> None:
     proposal = ("federate", "plan", "--epsilon", 3, "--sites", 3, "--label", "y", "--samples", 20)
     proposal += ("--classes", "0,1", "--class-sizes", 90, "--out", tmp_path / "plan.json")
     for features, width in (("a,b,c", 3), ("4x5", 20)):
-        assert capemix(*proposal, "--features", features, "--json").json["epsilon"] <= 3
-        facts = read_plan_file(tmp_path / "plan.json").facts
+        said = capemix(*proposal, "--features", features, "--json").json
+        assert said["epsilon"] <= 3
+        written = read_plan_file(tmp_path / "plan.json")
+        assert said["digest"] == plan_digest(written)  # what the sites see of it
+        assert plan_digest(written) in capemix(*proposal, "--features", features).out
+        facts = written.facts
         assert facts.classes == (0, 1)
         assert facts.width == len(facts.features) == width
     assert facts.image_shape == (4, 5)

@@ -32,13 +32,13 @@ from capemix.cli.options import parse_sizes
 from capemix.data import LabeledRows, Table, UnlistedRows, by_site, draft_table, open_cells
 from capemix.data.idx import parse_idx, read_gzip_idx
 from capemix.data.schema import Category, Number
-from capemix.engines.flower.coordinator_app import Settings
 from capemix.engines.flower.envelope import Refused, pack, unpack
 from capemix.engines.flower.files import (
     Outcome,
     plan_text,
     read_plan_file,
 )
+from capemix.engines.flower.settings import Settings
 from capemix.engines.local import LocalEngine
 from capemix.errors import InputError
 from capemix.facts import CLASS_SIZES, RANGES, Facts, map_of
@@ -767,6 +767,7 @@ def test_a_parquet_bomb_is_refused_before_it_is_unpacked(
     path = tmp_path / "rows.parquet"
     pq.write_table(pa.table({"a": np.zeros(10**6), "y": np.zeros(10**6)}), path)
     assert path.stat().st_size < 40_000
+    monkeypatch.delattr(pq.ParquetFile, "read_row_group")
     with pytest.raises(InputError, match="memory"):
         read(path, "y")
 

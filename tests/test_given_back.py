@@ -28,7 +28,7 @@ from capemix.engines.flower import exchange as exchange_module
 from capemix.engines.flower.app_folder import run_config
 from capemix.engines.flower.coordinator_app import FlowerEngine
 from capemix.engines.flower.envelope import pack, pack_refusal, unpack
-from capemix.engines.flower.files import Outcome, plan_text
+from capemix.engines.flower.files import ENDED, Outcome, plan_text
 from capemix.engines.flower.unfinished import Unfinished
 from capemix.errors import BudgetError, CapemixError, InputError
 from capemix.facts import Facts
@@ -573,10 +573,10 @@ def test_of_a_release_of_several_sums_the_one_that_failed_is_given_back(tmp_path
 
 class Sites:
     """Sites behind nodes of their own numbers. The coordinator dies at the ``last``-th message, and
-    the sites ``lost`` leave the round ``round_`` without an answer."""
+    the sites ``lost`` leave the rounds ``rounds`` without an answer."""
 
-    def __init__(self, world: World, last: int, round_: str, lost: tuple[int, ...]) -> None:
-        self.world, self.left, self.round, self.lost = world, last, round_, lost
+    def __init__(self, world: World, last: int, rounds: str, lost: tuple[int, ...]) -> None:
+        self.world, self.left, self.rounds, self.lost = world, last, rounds.split(), lost
         self.under_way: dict[str, tuple[int, bytes]] = {}
         self.sent: list[tuple[int, bytes]] = []
 
@@ -596,7 +596,7 @@ class Sites:
             asked = wire.parse(raw).round
             own = self.world.sites[site]
             try:
-                if asked == self.round and site in self.lost:
+                if asked in self.rounds and site in self.lost:
                     raise ProtocolError("busy")
                 content = pack(own.chunk(raw) if asked == "chunk" else own.answer(raw))
             except ProtocolError as error:
@@ -720,6 +720,84 @@ def test_a_release_that_is_given_up_before_anyone_paid_asks_nobody(
         conduct(first)
     outcome, _ = conduct(second, give_up=True)
     assert (outcome.reason, outcome.refunded, second.sent) == ("it was given up", [], [])
+    assert outcome.paid == "nothing: no site was asked for an upload"
+
+
+@pytest.mark.parametrize(
+    ("rounds", "paid"),
+    [
+        ("agree", "nothing"),
+        (
+            "unmask",
+            "all that was uploaded: 2 of 4 sites have revealed shares, and 3 must erase theirs",
+        ),
+        (
+            "agree erase",
+            "all that was uploaded: 2 of 4 sites signed that they erased their shares, 3 must;"
+            " --give-up asks again",
+        ),
+        ("agree refund", "what the other sites uploaded"),
+    ],
+)
+def test_an_outcome_says_what_stays_paid_and_why(
+    tmp_path: Path, conduct: Callable[..., tuple[Outcome, Any]], rounds: str, paid: str
+) -> None:
+    world = World(counting_plan(4, 1, 1), tmp_path / "unused")
+    outcome, _ = conduct(Sites(world, 1000, rounds, (1, 2)))
+    assert outcome.paid == paid
+
+
+def test_gaussian_masks_are_the_reason_why_nothing_is_given_back(
+    tmp_path: Path,
+) -> None:
+    world = World(counting_plan(4, 1, 1, masks="gaussian"), tmp_path)
+    while world.run.round != "agree":
+        for site, raw in list(world.run.requests()):
+            answer = world.ask(site, raw)
+            assert answer is not None
+            world.bring(site, answer)
+        world.run.close()
+    world.run.fail("it was given up")
+    refund = world.run.refund()
+    assert refund is not None
+    assert "Gaussian masks" in str(refund.hindrance)
+    assert (refund.erase_requests(), refund.refund_requests()) == ({}, {})
+
+
+@pytest.mark.usefixtures("no_task")
+def test_whoever_was_out_of_reach_can_be_asked_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A run fails because two sites of four are away, and so do the refunds. The coordinator keeps
+    what it needs to ask them once they are back."""
+    plan, out = counting_plan(4, 1, 1), tmp_path / "release"
+    world = World(plan, tmp_path / "unused")
+    for name, value in {
+        "read_plan_file": lambda _path: plan,
+        "load_identity": lambda _path: identity("coordinator"),
+        "find_sites": lambda *_: {site: site for site in range(4)},
+        "run": lambda plan, engine: engine.sum(plan, mixtures_of(plan)),
+    }.items():
+        monkeypatch.setattr(coordinator_app, name, value)
+    (tmp_path / "roster.json").write_text(json.dumps(documents.as_json(world.roster)))
+    paths = {name: tmp_path / name for name in ("plan", "identity")}
+    config = run_config(**paths, roster=tmp_path / "roster.json", out=out, round_seconds=2.0)
+
+    def ended(grid: Any, **more: Any) -> Outcome:
+        context: Any = SimpleNamespace(run_config={**config, **more})
+        with pytest.raises(ProtocolError):
+            coordinator_app.main(grid, context)
+        found = Outcome.read(out)
+        assert found is not None
+        assert (found.status, found.reason) == (ENDED, "2 sites agreed; 3 are needed")
+        return found
+
+    found = ended(Sites(world, 1000, "agree erase", (1, 2)))
+    assert found.refunded == []
+    assert "--give-up asks again" in str(found.paid)
+    found = ended(Sites(world, 1000, "none", ()), **{"give-up": True})
+    assert (found.refunded, found.paid) == ([0, 1, 2, 3], "nothing")
+    assert not Unfinished.begun(out)
 
 
 def test_a_sum_that_is_all_in_is_made_and_not_given_up(

@@ -20,7 +20,7 @@ from capemix.agent import new_identity
 from capemix.data import LabeledRows, partition
 from capemix.engines.flower.app_folder import write_federation
 from capemix.engines.flower.enclosure import SharedLoopback
-from capemix.engines.flower.files import DIED, RELEASED, RUNNING, Outcome
+from capemix.engines.flower.files import DIED, RELEASED, RUNNING, STOPPED, Outcome
 from capemix.engines.flower.local import _permissive, _write_rows
 from capemix.engines.flower.processes import Child, Processes
 from capemix.engines.local import LocalEngine
@@ -185,18 +185,21 @@ class Standing:
         until(over)
         return found[0]
 
-    def run_until_killed_after(self, round_: str) -> None:
-        """The coordinator is, once that round is over."""
+    def run_until_killed_after(
+        self, round_: str, number: int = signal.SIGKILL, status: str = DIED
+    ) -> str:
+        """The coordinator is, once that round is over. What `federate run` says to it."""
         running = self.run()
         outcome = self.outcome_after(round_)
         assert outcome.status == RUNNING
         assert outcome.process is not None
-        os.kill(outcome.process.pid, signal.SIGKILL)
-        ended(running)
+        os.kill(outcome.process.pid, number)
+        said = ended(running)
         found = Outcome.read(self.release)
         assert found is not None
-        assert found.status == DIED
+        assert found.status == status
         assert not self.release.exists()
+        return said
 
 
 def kinds(folder: Path) -> list[list[str]]:
@@ -218,8 +221,8 @@ def test_a_liar_a_dead_coordinator_and_a_dead_superlink_change_nothing_of_the_re
     and the SuperLink after it. Each time the same run is gone on with, and in the end the release
     has the bytes that one process makes.
 
-    Every limit is one release. That was paid for another one before, whose coordinator was killed
-    in the same way: it was given up, and refunded."""
+    Every limit is one release. That was paid for another one before, whose coordinator was told to
+    stop, and said how to go on: it was given up, and refunded."""
     plan = a_plan()
     standing = Standing(folder, processes, plan)
     with a_proxy_for(standing.door, standing.federation / "tls") as port:
@@ -239,7 +242,9 @@ def test_a_liar_a_dead_coordinator_and_a_dead_superlink_change_nothing_of_the_re
         for site, agent in enumerate(agents):
             until(standing.socket(site).exists, agent)
 
-        standing.run_until_killed_after("upload")
+        said = standing.run_until_killed_after("upload", signal.SIGTERM, STOPPED)
+        again = f"capemix federate run {standing.federation} --out {standing.release}"
+        assert f"told to stop\ngo on with it: {again}\n" in said
         assert "refunded: 0, 1, 2, 3" in ended(standing.run("--give-up"))
         assert kinds(folder) == [["limit", "charge", "refund"]] * SITES
         assert not list(standing.federation.glob(".release*"))

@@ -15,13 +15,16 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from pathlib import Path
 
 import pytest
 
+from capemix.engines.flower import local
+from capemix.engines.flower import standing as standing_commands
 from capemix.engines.flower.app_folder import write_federation
 from capemix.engines.flower.enclosure import Enclosure, EnclosureError, SharedLoopback, listening
+from capemix.errors import InputError
 from standing import a_proxy_for
 from test_agent import a_plan
 
@@ -185,6 +188,25 @@ def test_a_stranger_reaches_nothing_of_a_trial(owner: int, owners_folder: Path) 
         trial.send_signal(signal.SIGINT)
         trial.wait(60)
     assert processes_of(owners_folder) == []
+
+
+def test_where_loopback_stays_open_to_others_nothing_is_started_unless_someone_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def open_to_all() -> Enclosure:
+        raise EnclosureError("no user namespaces")
+
+    for module in (local, standing_commands):
+        monkeypatch.setattr(module, "Enclosure", open_to_all)
+    with ExitStack() as stack:
+        with pytest.raises(InputError, match=r"single_user must be said.*no user namespaces"):
+            local._network(stack, single_user=False)
+        assert isinstance(local._network(stack, single_user=True), SharedLoopback)
+    write_federation(tmp_path / "federation", a_plan())
+    link = standing_commands.LinkFolder.of(tmp_path / "federation")
+    with pytest.raises(InputError, match="closes no network to other accounts"):
+        link.serve("localhost", tmp_path / "door", None)
+    assert not (tmp_path / "door").exists()
 
 
 # -- the set-up of docs/guide/federation.md -------------------------------------------------------

@@ -4,6 +4,7 @@ move their terminal."""
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 from dataclasses import replace
@@ -15,13 +16,23 @@ import pytest
 
 from capemix.cli import main
 from capemix.engines.flower.coordinator_app import main as coordinate
-from capemix.engines.flower.files import DIED, ENDED, RELEASED, RUNNING, Outcome, ProcessMark
+from capemix.engines.flower.files import (
+    DIED,
+    ENDED,
+    RELEASED,
+    RUNNING,
+    STOPPED,
+    Outcome,
+    ProcessMark,
+)
 from capemix.engines.flower.relay import patience
 from capemix.engines.flower.standing import LinkFolder
+from capemix.engines.flower.unfinished import Unfinished
 from capemix.errors import InputError
 from capemix.protocol.roster import Member
 from capemix.protocol.wire import ProtocolError
 from conftest import Capemix
+from world import a_roster, counting_plan
 
 
 def test_a_second_run_is_refused_while_one_is_under_way(tmp_path: Path) -> None:
@@ -30,8 +41,25 @@ def test_a_second_run_is_refused_while_one_is_under_way(tmp_path: Path) -> None:
     Outcome(process=ProcessMark.of(os.getpid())).write(tmp_path / "release")
     with pytest.raises(InputError, match=r"has a run under way.*release"):
         link.start_run(link.next_release())
+    with pytest.raises(InputError, match=f"has this run under way.*by `kill {os.getpid()}`"):
+        link.start_run(tmp_path / "release", give_up=True)
     Outcome(process=ProcessMark(os.getpid(), "long ago")).write(tmp_path / "release")
-    with pytest.raises(InputError, match="is not a federation's folder"):  # it got that far
+    for out, give_up in ((link.next_release(), False), (tmp_path / "release", True)):
+        with pytest.raises(InputError, match="is not a federation's folder"):  # it got that far
+            link.start_run(out, give_up=give_up)
+
+
+def test_a_new_run_is_refused_while_one_that_died_could_be_gone_on_with(tmp_path: Path) -> None:
+    link, out = LinkFolder(tmp_path), tmp_path / "release"
+    Outcome(process=ProcessMark(os.getpid(), "long ago")).write(out)
+    begun = Unfinished(out, counting_plan(4, 1, 1), a_roster(4))
+    with pytest.raises(InputError, match=rf"begun.*go on with it by --out {out}, or end it"):
+        link.start_run(link.next_release())
+    for again, give_up in ((out, False), (out, True)):
+        with pytest.raises(InputError, match="is not a federation's folder"):  # it got that far
+            link.start_run(again, give_up=give_up)
+    begun.remove()
+    with pytest.raises(InputError, match="is not a federation's folder"):
         link.start_run(link.next_release())
 
 
@@ -79,13 +107,48 @@ def test_a_full_disk_is_a_reason(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr("capemix.engines.flower.coordinator_app._conduct", full)
-    paths = {name: str(tmp_path / name) for name in ("plan", "roster", "identity", "out")}
-    config: Any = {**paths, "wait-seconds": 1.0, "round-seconds": 1.0}
     with pytest.raises(OSError, match="No space"):
-        coordinate(None, SimpleNamespace(run_config=config))  # type: ignore[arg-type]
+        coordinate_in(tmp_path)
     found = Outcome.read(tmp_path / "out")
     assert found is not None
     assert (found.status, found.reason) == (ENDED, "it broke off: No space left on device")
+
+
+def coordinate_in(folder: Path) -> None:
+    """A coordinator whose release would be ``folder/out``."""
+    paths = {name: str(folder / name) for name in ("plan", "roster", "identity", "out")}
+    config: Any = {**paths, "wait-seconds": 1.0, "round-seconds": 1.0}
+    coordinate(None, SimpleNamespace(run_config=config))  # type: ignore[arg-type]
+
+
+def test_a_coordinator_that_is_told_to_stop_says_how_it_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capemix: Capemix
+) -> None:
+    """Flower's programs leave by SystemExit on SIGTERM."""
+    out = tmp_path / "out"
+
+    def stopped(*_: object) -> None:
+        Unfinished(out, counting_plan(4, 1, 1), a_roster(4))
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    monkeypatch.setattr("capemix.engines.flower.coordinator_app._conduct", stopped)
+    before = signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
+    try:
+        with pytest.raises(SystemExit):
+            coordinate_in(tmp_path)
+    finally:
+        signal.signal(signal.SIGTERM, before)
+    found = Outcome.read(out)
+    assert found is not None
+    assert (found.status, found.reason) == (STOPPED, "its process was told to stop")
+    again = f"capemix federate run {tmp_path} --out {out}"
+    hint = f"go on with it: {again}\nor end it: {again} --give-up\n"
+    ran = capemix("federate", "outcome", out)
+    assert (ran.code, ran.out) == (1, f"{out}: stopped: its process was told to stop\n{hint}")
+    Outcome(process=ProcessMark(os.getpid(), "long ago")).write(out)  # the same of one that died
+    assert capemix("federate", "outcome", out).out.endswith(f"nothing was released\n{hint}")
+    Unfinished(out, counting_plan(4, 1, 1), a_roster(4)).remove()
+    assert hint not in capemix("federate", "outcome", out).out
 
 
 def test_a_relay_waits_as_long_as_the_coordinator() -> None:

@@ -18,6 +18,7 @@ from capemix import agent as agent_module
 from capemix import documents
 from capemix.agent import Agent, SiteState, ask, load_identity, new_identity, serve
 from capemix.data import partition
+from capemix.engines.flower import standing
 from capemix.engines.flower.app_folder import fitting_policy, write_federation
 from capemix.engines.flower.files import plan_text
 from capemix.errors import InputError
@@ -363,6 +364,34 @@ def test_a_key_that_cannot_be_read_is_said_to_be_so(tmp_path: Path) -> None:
     (tmp_path / "other.key").write_text("something")
     with pytest.raises(InputError, match="is not a key file"):
         load_identity(tmp_path / "other.key")
+
+
+FLOWER_SAYS = """
+echo "Exit Code: 305" >&2
+echo "Failed to initialize the connection to the SuperLink." >&2
+echo "[code: 2004] Failed to activate SuperNode." >&2
+exit 1
+"""
+
+
+def test_a_node_that_is_not_registered_is_told_what_to_do(
+    tmp_path: Path, capemix: Capemix, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Flower's own programs say this, and end; here others stand in for them."""
+    for name, text in (("flower-supernode", FLOWER_SAYS), ("flower-superexec", "sleep 60")):
+        (tmp_path / name).write_text(f"#!/bin/sh\n{text}")
+        (tmp_path / name).chmod(0o755)
+    monkeypatch.setattr(standing, "tool", lambda name: tmp_path / name)
+    words: list[Any] = ["site", "node", "--superlink", "coordinator.example:8000"]
+    words += ["--authority", tmp_path / "ca.pem", "--key", tmp_path / "node"]
+    words += ["--socket", tmp_path / "socket"]
+    assert "node.pub is for the coordinator" in capemix(*words).out
+    ran = capemix(*words)
+    assert ran.code == 2
+    assert "coordinator.example:8000: [code: 2004] Failed to activate" in ran.err
+    assert "have the coordinator register node.pub" in ran.err
+    (tmp_path / "flower-supernode").write_text("#!/bin/sh\necho something else; exit 1")
+    assert "supernode ended:\nsomething else" in capemix(*words).err
 
 
 # -- documents that two readers would read differently ---------------------------------------------

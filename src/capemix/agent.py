@@ -279,7 +279,12 @@ def lacking(rows: UnlistedRows | LabeledRows, facts: Facts) -> str | None:
     coded_by = rows.table if isinstance(rows, LabeledRows) else None
     own, asked = (canonical(documents.as_json(table)) for table in (coded_by, facts.table))
     if own != asked:  # as text, where true is not 1
-        return "this site's rows are not coded by the plan's schema"
+        started = "without --plan" if coded_by is None else "with another plan's schema"
+        should = "without --plan" if facts.table is None else "with this --plan"
+        return (
+            "this site's rows are not coded by the plan's schema: its agent was started"
+            f" {started}, and must be started {should}"
+        )
     if coded_by is None and not set(facts.features) <= set(rows.feature_names):
         return "this site does not have the plan's columns"
     return None

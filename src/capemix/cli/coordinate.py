@@ -97,7 +97,8 @@ def outcome(
 ) -> None:
     """How far a run is, or how it ended; exits with 0 where it released or still runs."""
     from capemix import documents
-    from capemix.engines.flower.files import RELEASED, RUNNING, Outcome, listed
+    from capemix.engines.flower.files import DIED, RELEASED, RUNNING, STOPPED, Outcome, listed
+    from capemix.engines.flower.unfinished import Unfinished
 
     found = Outcome.read(release)
     if found is None:
@@ -115,8 +116,12 @@ def outcome(
         lines += [f"in: {listed(found.included)}"] if found.included else []
         lines += [f"lost: site {site}: {why}" for site, why in found.lost.items()]
         lines += [f"refunded: {listed(found.refunded)}"] if found.refunded else []
+        lines += [f"stays paid: {found.paid}"] if found.paid else []
         lines += [f"left out: node {node}: {why}" for node, why in found.nodes_left_out.items()]
         lines += [str(found.progress)] if found.progress else []
+        if found.status in (STOPPED, DIED) and Unfinished.begun(release):
+            again = f"capemix federate run {release.parent} --out {release}"
+            lines += [f"go on with it: {again}", f"or end it: {again} --give-up"]
         for line in lines:
             print(printable(line))
     if found.status not in (RELEASED, RUNNING):

@@ -68,13 +68,14 @@ def plan(
     """Write down what is proposed to the sites, from public facts only."""
     from capemix.cli.show import spinner
     from capemix.engines.flower.files import plan_text
+    from capemix.journal import plan_digest
 
     facts = _declared_facts(schema, features, label, declared)
     method = method_asked(context).method(facts, scheme="cape")
     with spinner("calibrating", quiet=json):
         made = _cape_plan(facts, method, epsilon, sites=sites, delta=delta, **adversary.who())
     _write(out, plan_text(made))
-    _show_guarantee(made, json, {"plan": str(out)})
+    _show_guarantee(made, json, {"plan": str(out), "digest": plan_digest(made)})
 
 
 @federate.command()

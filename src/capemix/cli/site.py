@@ -144,6 +144,8 @@ def check(
     if table is not None and table.drafted:
         said = "confirmed by its owner" if table.is_confirmed else "NOT confirmed: decline it"
         print(f"The plan's schema was drafted from rows, and {said}.")
+    if table is not None:
+        print(f"The plan has a schema: start the agent with --plan {plan}, or it is declined.")
     print(f"plan {digest}")
     if declined is not None:
         _show_declined(declined)
@@ -255,7 +257,10 @@ def serve(
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # as a service is stopped
     server = listen(state, socket, group)
     try:
-        print(f"site {number} listens on {socket}", flush=True)
+        which = "without a schema (one with a schema needs --plan)"
+        if plan is not None:
+            which = f"with the schema of {plan}, and no others"
+        print(f"site {number} listens on {socket}, for plans {which}", flush=True)
         server.serve_forever()
     except KeyboardInterrupt:
         pass

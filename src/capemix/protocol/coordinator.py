@@ -389,14 +389,12 @@ class Run:
 
     def refund(self) -> Refund | None:
         """Of a run that failed: what is left to do for its sites. None where nobody was asked for
-        an upload, and so nobody paid, or where too many have revealed."""
+        an upload, and so nobody paid."""
         if self.failed is None or self.round not in ("upload", "agree", "unmask"):
             return None
         revealed = self._answers if self.round == "unmask" else {}
         holders = tuple(s for s in range(len(self._roster.sites)) if s not in revealed)
         found = Refund(self._context, self._identity, self._roster, self._query.federation, holders)
-        if not found.possible:
-            return None
         found.go_on(self._erased, self._journal)
         return found
 

@@ -79,9 +79,21 @@ class Refund:
         """Sites that say that they took back what they paid."""
 
     @property
-    def possible(self) -> bool:
+    def hindrance(self) -> str | None:
+        """Why nobody can take back what it paid, as far as is known by now, or None."""
         needed = erasures_needed(self._federation)
-        return needed is not None and len(self.holders) >= needed
+        if needed is None:
+            return "Gaussian masks that stay on hide an upload in part only"
+        sites = len(self._roster.sites)
+        if len(self.holders) < needed:
+            revealed = sites - len(self.holders)
+            return (
+                f"{revealed} of {sites} sites have revealed shares, and {needed} must erase theirs"
+            )
+        signed = _good(self._context, self._roster, self.erased)
+        if signed < needed:
+            return f"{signed} of {sites} sites signed that they erased their shares, {needed} must"
+        return None
 
     def go_on(self, decided: dict[str, str] | None, journal: Journal | None) -> None:
         """From where a coordinator before this one was."""
@@ -89,9 +101,13 @@ class Refund:
         self.erased = dict(decided or {})
 
     def erase_requests(self) -> dict[int, bytes]:
-        """To whom it is still open; nobody, once it is decided who erased."""
+        """To whom it is still open; nobody, once it is decided who erased, or if too few are left
+        that could."""
+        needed = erasures_needed(self._federation)
+        if self._decided or needed is None or len(self.holders) < needed:
+            return {}
         raw = seal(self._context, self._identity, Message(ERASE, COORDINATOR, {}))
-        return {} if self._decided else dict.fromkeys(self.holders, raw)
+        return dict.fromkeys(self.holders, raw)
 
     def take_erased(self, site: int, raw: bytes) -> None:
         """A site's word that its shares are gone. What it did not sign counts as silence."""
@@ -101,7 +117,7 @@ class Refund:
 
     def refund_requests(self) -> dict[int, bytes]:
         """Who erased takes back what it paid, if enough did; otherwise nobody can."""
-        if not refundable(self._context, self._roster, self._federation, self.erased):
+        if self.hindrance is not None:
             return {}
         if self._journal is not None and not self._decided:
             self._journal.note(erased=self.erased)
@@ -129,10 +145,12 @@ def refundable(
 ) -> bool:
     """Whether these signatures, by sites' numbers, show that the run's uploads stay masked."""
     needed = erasures_needed(federation)
-    if needed is None:
-        return False
-    good = sum(
+    return needed is not None and _good(context, roster, erased) >= needed
+
+
+def _good(context: Context, roster: Roster, erased: Mapping[str, Any]) -> int:
+    """How many of these signatures are those of their sites."""
+    return sum(
         is_signed(context, erased_by(site), erased.get(str(site)), member.key)
         for site, member in enumerate(roster.sites)
     )
-    return good >= needed

@@ -88,7 +88,7 @@ def run_config(
     round_seconds: float = 600.0,
     chunk_bytes: int = CHUNK_BYTES,
 ) -> dict[str, str | float | bool]:
-    """What `coordinator_app.Settings` reads."""
+    """What `settings.Settings` reads."""
     return {
         "plan": str(plan.absolute()),
         "roster": str(roster.absolute()),

@@ -11,9 +11,7 @@ import os
 import secrets
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from logging import INFO
-from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
@@ -26,12 +24,12 @@ from flwr.serverapp import Grid, ServerApp
 from capemix import documents
 from capemix.agent import load_identity
 from capemix.collector import Origin
-from capemix.engines.flower.app_folder import CHUNK_BYTES
 from capemix.engines.flower.envelope import Refused
 from capemix.engines.flower.exchange import exchange
 from capemix.engines.flower.files import (
     ENDED,
     RELEASED,
+    STOPPED,
     Outcome,
     ProcessMark,
     RoundOpen,
@@ -43,10 +41,10 @@ from capemix.engines.flower.files import (
 from capemix.engines.flower.processes import peak_memory
 from capemix.engines.flower.progress import Progress
 from capemix.engines.flower.rounds import Round
+from capemix.engines.flower.settings import Settings
 from capemix.engines.flower.unfinished import Made, Unfinished
 from capemix.errors import CapemixError, InputError, printable
 from capemix.plan import Plan
-from capemix.protocol.chunks import LEAST_CHUNK, MOST_CHUNK
 from capemix.protocol.coordinator import Run
 from capemix.protocol.hello import new_challenge, site_of
 from capemix.protocol.journal import Journal
@@ -60,66 +58,6 @@ from capemix.sums.query import SumQuery
 _POLL: Final = 1.0
 _HELLO_SECONDS: Final = 60.0
 _SAY_EVERY: Final = 10.0
-
-
-@dataclass(frozen=True)
-class Settings:
-    """What the run config says. Paths are on the coordinator's host, and absolute."""
-
-    plan: Path
-    roster: Path
-    identity: Path
-    out: Path
-    wait_seconds: float
-    round_seconds: float
-    chunk_bytes: int
-    give_up: bool = False
-    """End the release that was begun, and have its sites take back what they can."""
-
-    @classmethod
-    def from_config(cls, config: Mapping[str, Any]) -> Settings:
-        def path(key: str) -> Path:
-            found = Path(str(config.get(key, "")))
-            if not found.is_absolute():
-                raise InputError(
-                    f"run config {key}", "must be an absolute path", value=found, fix="give one"
-                )
-            return found
-
-        def seconds(key: str) -> float:
-            try:
-                found = float(config[key])
-            except (KeyError, TypeError, ValueError, OverflowError):
-                found = 0.0
-            if not 0 < found < 1e6:
-                raise InputError(
-                    f"run config {key}", "must be seconds", value=config.get(key), fix="try 600.0"
-                )
-            return found
-
-        give_up = config.get("give-up", False)
-        if type(give_up) is not bool:
-            raise InputError(
-                "run config give-up", "must be true or false", value=give_up, fix="try false"
-            )
-        chunk_bytes = config.get("chunk-bytes", CHUNK_BYTES)
-        if type(chunk_bytes) is not int or not LEAST_CHUNK <= chunk_bytes <= MOST_CHUNK:
-            raise InputError(
-                "run config chunk-bytes",
-                f"must be a whole number from {LEAST_CHUNK} to {MOST_CHUNK}",
-                value=chunk_bytes,
-                fix=f"try {CHUNK_BYTES}",
-            )
-        return cls(
-            plan=path("plan"),
-            roster=path("roster"),
-            identity=path("identity"),
-            out=path("out"),
-            wait_seconds=seconds("wait-seconds"),
-            round_seconds=seconds("round-seconds"),
-            chunk_bytes=chunk_bytes,
-            give_up=give_up,
-        )
 
 
 def server_app() -> ServerApp:
@@ -137,19 +75,25 @@ def main(grid: Grid, context: Context) -> None:
     try:
         _conduct(grid, settings, outcome)
     except BaseException as error:
-        known = isinstance(error, CapemixError)
-        outcome.status = ENDED
+        if outcome.status != ENDED and Unfinished.begun(settings.out):
+            outcome.status = STOPPED
+        else:
+            outcome.status = ENDED
         outcome.progress = None
-        outcome.reason = printable(str(error)) if known else _broke_off(error)
-        _say(f"ended, nothing released: {outcome.reason}")
+        outcome.reason = _why(error)
+        _say(f"{outcome.status}, nothing released: {outcome.reason}")
         outcome.write(settings.out)
         raise
     outcome.write(settings.out)
     _say(f"released to {settings.out}; sites in: {listed(outcome.included)}")
 
 
-def _broke_off(error: BaseException) -> str:
+def _why(error: BaseException) -> str:
     """The system's own word where it has one, as of a disk that is full."""
+    if isinstance(error, CapemixError):
+        return printable(str(error))
+    if isinstance(error, SystemExit | KeyboardInterrupt):  # as Flower's programs do on SIGTERM
+        return "its process was told to stop"
     system = isinstance(error, OSError) and error.strerror
     return f"it broke off: {system or type(error).__name__}"
 
@@ -181,7 +125,9 @@ def _conduct(grid: Grid, settings: Settings, outcome: Outcome) -> None:
     try:
         run(plan, engine).save(settings.out)
     except ProtocolError:
-        unfinished.remove()  # it ended, and can only be proposed again
+        outcome.status = ENDED  # it can only be proposed again
+        if not engine.may_ask_again:
+            unfinished.remove()
         raise
     unfinished.remove()
     outcome.status = RELEASED
@@ -211,6 +157,8 @@ class FlowerEngine:
         self._node_of = dict(node_of)
         self._unfinished = unfinished
         self._seeded = False
+        self.may_ask_again = False
+        """Whether more sites within reach could still take back what they paid for a failed run."""
 
     def check(self, plan: Plan) -> None:
         check_fits(plan)
@@ -276,7 +224,8 @@ class FlowerEngine:
                 for site in run.lost:
                     self._node_of.pop(site, None)
             if run.failed is not None:
-                self._give_back(run, nodes)
+                before = f"; and the sums before it ({number}), which were made" if number else ""
+                outcome.paid = self._give_back(run, nodes) + before
                 raise ProtocolError(run.failed)
             outcome.peak_memory["coordinator in rounds"] = peak_memory()
             _say("taking the masks off")
@@ -284,11 +233,11 @@ class FlowerEngine:
         finally:
             journal.close()
 
-    def _give_back(self, run: Run, node_of: Mapping[int, int]) -> None:
-        """Whoever is within reach is asked, lost or not."""
+    def _give_back(self, run: Run, node_of: Mapping[int, int]) -> str:
+        """Whoever is within reach is asked, lost or not. Returns what stays paid, and why."""
         refund = run.refund()
         if refund is None:
-            return
+            return "nothing: no site was asked for an upload"
         site_of_node = {node: site for site, node in node_of.items()}
 
         def ask(requests: Mapping[int, bytes], take: Callable[[int, bytes], None]) -> None:
@@ -302,6 +251,12 @@ class FlowerEngine:
         ask(refund.refund_requests(), refund.take_refunded)
         self._outcome.refunded = list(refund.refunded)
         _say(f"sites that took back what they paid: {listed(refund.refunded)}")
+        if refund.hindrance is None:
+            everyone = len(refund.refunded) == len(self._roster.sites)
+            return "nothing" if everyone else "what the other sites uploaded"
+        self.may_ask_again = bool(refund.erase_requests())
+        again = "; --give-up asks again" if self.may_ask_again else ""
+        return f"all that was uploaded: {refund.hindrance}{again}"
 
 
 def find_sites(

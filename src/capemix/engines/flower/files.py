@@ -19,6 +19,8 @@ RUNNING: Final = "running"
 RELEASED: Final = "released"
 ENDED: Final = "ended"
 """Without a release."""
+STOPPED: Final = "stopped"
+"""The same, and it can be gone on with."""
 DIED: Final = "died"
 """What a reader says of one that says it is running, and whose process is gone."""
 
@@ -164,6 +166,8 @@ class Outcome:
     """A site, and one about whose shares it complained: one of the two lied."""
     refunded: list[int] = field(default_factory=list)
     """Sites that took back what they paid for the sum that failed."""
+    paid: str | None = None
+    """Of a run that failed, what stays paid, and why."""
     nodes_left_out: dict[str, str] = field(default_factory=dict)
     rounds: list[RoundOver] = field(default_factory=list)
     progress: RoundOpen | None = None

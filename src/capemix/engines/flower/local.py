@@ -36,7 +36,7 @@ from capemix.engines.flower.enclosure import (
     Network,
     SharedLoopback,
 )
-from capemix.engines.flower.files import DIED, ENDED, RUNNING, Outcome, plan_text
+from capemix.engines.flower.files import DIED, ENDED, RUNNING, STOPPED, Outcome, plan_text
 from capemix.engines.flower.processes import (
     Child,
     ChildError,
@@ -307,7 +307,7 @@ class _Trial:
             command = [tool("flwr"), "log", run_id, LINK, "--show"]
             said = processes.run("flwr-log", self._inside(command), _COMMAND_SECONDS).splitlines()
             raise ChildError("the run broke off (--logs keeps it all):\n" + "\n".join(said[-15:]))
-        if found.status == ENDED:
+        if found.status in (ENDED, STOPPED):
             lost = "".join(f"\n  site {site}: {why}" for site, why in found.lost.items())
             raise ProtocolError(f"the run ended and nothing was released: {found.reason}{lost}")
         return found

@@ -10,6 +10,7 @@ it gives a task away.
 from __future__ import annotations
 
 import json
+import re
 import secrets
 import shutil
 import tempfile
@@ -28,7 +29,14 @@ from capemix.engines.flower.credentials import (
     write_private,
 )
 from capemix.engines.flower.enclosure import HOST, Enclosure, EnclosureError, joining
-from capemix.engines.flower.files import RUNNING, Outcome, ProcessMark, write_whole
+from capemix.engines.flower.files import (
+    DIED,
+    RUNNING,
+    STOPPED,
+    Outcome,
+    ProcessMark,
+    write_whole,
+)
 from capemix.engines.flower.processes import (
     Child,
     ChildError,
@@ -44,12 +52,17 @@ from capemix.engines.flower.programs import (
     write_flower_config,
 )
 from capemix.engines.flower.relay import AGENT_SOCKET
+from capemix.engines.flower.unfinished import Unfinished
 from capemix.errors import InputError
 
 _START_SECONDS: Final = 90.0
 _COMMAND_SECONDS: Final = 120.0
 _POLL: Final = 0.5
 _DAYS: Final = 365
+_REFUSED: Final = re.compile(
+    r"Failed to initialize the connection to the SuperLink\.\n(.*?)\.?$", re.MULTILINE
+)
+"""What Flower says, before its exit code 305, of a node that is not registered: [code: 2004]."""
 
 
 @dataclass(frozen=True)
@@ -193,15 +206,28 @@ class LinkFolder:
     def start_run(self, out: Path, *, give_up: bool = False) -> None:
         """Begin a run, whose release will be in ``out``, or go on with the one that was begun
         there, or ``give_up`` that one; returns once its outcome is there. Sites would be charged
-        for each of two runs at a time, so a second one is refused."""
-        if not give_up:
-            self._check_idle()
+        for each of two runs, so one is refused while another is under way, or could be gone on
+        with."""
+        if give_up:
+            self._check_stopped(out)
+        else:
+            self._check_idle(out)
         config = f"out={json.dumps(str(out))} give-up={json.dumps(give_up)}"
         before = _coordinator(out)
         self._asked("run", "run", self.folder / "app", LINK, "--run-config", config)
         wait_until(lambda: _coordinator(out) != before, _START_SECONDS, "the run does not begin")
 
-    def _check_idle(self) -> None:
+    def _check_stopped(self, out: Path) -> None:
+        found = Outcome.read(out)
+        if found is not None and found.status == RUNNING and found.process is not None:
+            raise InputError(
+                "federation",
+                "has this run under way",
+                value=out.name,
+                fix=f"stop its coordinator first, by `kill {found.process.pid}`",
+            )
+
+    def _check_idle(self, wanted: Path) -> None:
         for path in sorted(self.folder.glob("*.outcome.json")):
             out = path.with_name(path.name.removesuffix(".outcome.json"))
             found = Outcome.read(out)
@@ -211,6 +237,14 @@ class LinkFolder:
                     "has a run under way, and the sites would be charged for both",
                     value=out.name,
                     fix=f"wait for it; `capemix federate outcome {out}` says how far it is",
+                )
+            stopped = found is not None and found.status in (STOPPED, DIED)
+            if stopped and out != wanted and Unfinished.begun(out):
+                raise InputError(
+                    "federation",
+                    "has a release that was begun, and sites may have paid for it",
+                    value=out.name,
+                    fix=f"go on with it by --out {out}, or end it by --give-up beside that",
                 )
 
     def next_release(self) -> Path:
@@ -253,8 +287,20 @@ def run_node(
         node = processes.start("supernode", command)
         command = [tool("flower-superexec"), "--runtime-api-address", f"{HOST}:{port}", *asks]
         starter = processes.start("superexec", [*command, "--root-certificates", own.authority])
-        print(f"the SuperNode runs, for {superlink}", flush=True)
-        _stay(processes, [node, starter])
+        print(f"the SuperNode starts, and asks {superlink} to let it in", flush=True)
+        try:
+            _stay(processes, [node, starter])
+        except ChildError:
+            refused = _REFUSED.search(node.tail(50))
+            if refused is None:
+                raise
+            raise InputError(
+                "the SuperLink",
+                "does not let this SuperNode in",
+                value=f"{superlink}: {refused[1]}",
+                fix=f"have the coordinator register {key.name}.pub, and let this site's address"
+                " through the proxy; then start this again",
+            ) from None
 
 
 def new_node_key(path: Path) -> Path:
