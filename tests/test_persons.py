@@ -30,10 +30,11 @@ from capemix.api import Synthesizer, synthesize
 from capemix.audit.configurations import pairs_setting, small_plan
 from capemix.audit.drawn import Setting
 from capemix.audit.measure import audit
-from capemix.data import LabeledRows, Table, UnlistedRows, partition, with_person
+from capemix.data import LabeledRows, Table, UnlistedRows, open_data, partition, with_person
 from capemix.data import persons as persons_module
 from capemix.data.arrays import cells_of_columns
 from capemix.data.persons import MOST_ROWS, counted, kept
+from capemix.engines.flower.local import _write_rows
 from capemix.engines.in_process import InProcessEngine
 from capemix.engines.local import LocalEngine, list_threshold
 from capemix.errors import InputError
@@ -333,6 +334,21 @@ def test_a_word_that_one_person_has_shows_with_no_more_than_its_part_of_delta() 
         chances = [float(ndtr(-(threshold - count * unit - 0.5) / sigma)) for count in rows]
         assert sum(chances) <= failure / 2
     assert float(ndtr(-(threshold - unit - MOST * unit - 0.5) / sigma)) > failure / 2 / MOST
+
+
+def test_own_words_beside_a_shift_cost_no_more_than_the_larger_chance() -> None:
+    """Lists with a word that only one table has, which shows with some chance, beside counts that
+    are moved: delta(epsilon) by brute force."""
+    at = np.arange(-60, 61)
+    table, moved = (np.exp(-((at - shift) ** 2) / 50) for shift in (0, 4))
+    table, moved = table / table.sum(), moved / moved.sum()
+    for p, q in ((0.1, 0.0), (0.0, 0.1), (0.1, 0.02), (0.02, 0.1), (0.05, 0.05)):
+        one = np.concatenate([(1 - p) * table, p * table, 0 * table])
+        other = np.concatenate([(1 - q) * moved, 0 * moved, q * moved])
+        for epsilon in (0.0, 0.1, 0.5, 1.0, 3.0):
+            within = np.maximum(moved - np.exp(epsilon) * table, 0).sum()
+            delta = np.maximum(other - np.exp(epsilon) * one, 0).sum()
+            assert delta <= within + max(p, q) + 1e-12
 
 
 def test_published_claims_and_draws_of_a_fixed_size_are_of_records() -> None:
@@ -643,6 +659,42 @@ def test_commands_for_the_owner_leave_the_column_out(capemix: Capemix, tmp_path:
     assert least["unit"] == "one person with at most 3 rows"
     spent = capemix("account", *numbers, "--noise", least["noise"], "--method", "mixing", "--json")
     assert spent.json["epsilon"] == pytest.approx(1.0, rel=1e-3)
+
+
+def test_people_come_back_from_the_files_of_a_trial(tmp_path: Path) -> None:
+    rows, schema = some_rows(50), documents.from_json(Table, SCHEMA, name="schema")
+    frame = a_frame(50).assign(c="red")
+    coded = schema.rows(cells_of_columns(frame, schema.names, LABEL, person=WHO))
+    _write_rows(rows, tmp_path / "numbers.parquet", WHO)
+    _write_rows(coded, tmp_path / "coded.parquet", WHO)
+    for own, table in ((rows, None), (coded, schema)):
+        path = tmp_path / f"{'numbers' if table is None else 'coded'}.parquet"
+        listed = None if table else (0, 1)
+        again = open_data(path, LABEL, classes=listed, table=table, person=WHO).train
+        assert again.features.tobytes() == own.features.tobytes()
+        assert own.persons is not None
+        assert again.persons is not None
+        pairs = set(zip(own.persons.tolist(), again.persons.tolist(), strict=True))
+        assert len(pairs) == len(set(own.persons.tolist())) == len(set(again.persons.tolist()))
+
+
+def test_files_with_the_column_are_evaluated_and_attacked(capemix: Capemix, tmp_path: Path) -> None:
+    """Names in it make no row unfit: it is no column of the release."""
+    frame = a_frame(60)
+    frame[WHO] = "Mr " + frame[WHO].astype(str)
+    frame.to_csv(tmp_path / "rows.csv", index=False)
+    made = capemix(
+        "synth", tmp_path / "rows.csv", "--label", LABEL, "--classes", "0,1", "--public-range=-4,4",
+        "--person", WHO, "--rows-per-person", "2", "--epsilon", "9", "--no-ledger", "--json",
+        "--out", tmp_path / "out",
+    )  # fmt: skip
+    assert made.json["unit"] == "one person with at most 2 rows"
+    ran = capemix(
+        "evaluate", tmp_path / "out", "--test", tmp_path / "rows.csv", "--label", LABEL, "--json"
+    )
+    assert ran.json["synthetic"]["accuracy"] > 0.4
+    files = ("--members", tmp_path / "rows.csv", "--non-members", tmp_path / "rows.csv")
+    assert capemix("attack", tmp_path / "out", *files, "--label", LABEL, "--json").code == 0
 
 
 # -- the audit -------------------------------------------------------------------------------------

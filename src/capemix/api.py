@@ -14,7 +14,7 @@ import numpy.typing as npt
 from capemix.data.arrays import cells_of_arrays, cells_of_columns
 from capemix.data.cells import Cells
 from capemix.data.frames import frame_of, kind_of
-from capemix.data.persons import check_persons
+from capemix.data.persons import check_persons, counted
 from capemix.data.rows import UNLABELLED, LabeledRows, UnlistedRows, check_classes
 from capemix.data.schema import Table
 from capemix.engines.local import LocalEngine
@@ -94,7 +94,8 @@ def as_they_stand(facts: Facts, sites: Sequence[LabeledRows]) -> Facts:
     be unpaid."""
     sizes, unpaid = facts.class_sizes, facts.unpaid
     if sizes is None:
-        sizes = tuple(np.sum([site.class_counts() for site in sites], axis=0).tolist())
+        rows = [counted(site, facts.rows_per_person, one_class=False) for site in sites]
+        sizes = tuple(np.sum([each.class_counts() for each in rows], axis=0).tolist())
         unpaid = (*unpaid, CLASS_SIZES)
     return replace(
         facts,

@@ -169,9 +169,9 @@ _PROGRAMS: Final[tuple[tuple[str, Callable[..., Program], float, float, dict[str
     ("images with a teacher", image_setting, 2.0, 1e-2, _CENTRAL),
     ("pairs of columns", pairs_setting, 2.0, 1e-2, _CENTRAL),
     ("pairs of columns, three sites", pairs_setting, 2.0, 1e-2, {**_RING, "sites": 3}),
-    ("people, pairs of columns", pairs_setting, 2.0, 1e-2, {**_CENTRAL, "rows_per_person": 3}),
+    ("people, a table", pairs_setting, 2.0, 1e-2, {**_CENTRAL, "rows_per_person": 3}),
     (
-        "people, pairs of columns, three sites",
+        "people, a table, three sites",
         pairs_setting,
         2.0,
         1e-2,

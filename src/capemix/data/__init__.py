@@ -83,12 +83,14 @@ def open_data(
     table: Table | None = None,
     dialect: Dialect | None = None,
     person: str | None = None,
+    features: Sequence[str] | None = None,
 ) -> Loaded:
     """A dataset by its name, or a file by its path, as rows of declared ``classes``, or coded by a
     declared ``table``. A text file is written by a declared ``dialect``, or as the table says.
     Where neither is given, a file's labels are taken as they come: for rows
     that are public, or for their owner's eyes. ``person`` names the column that says whose a row
-    is."""
+    is. Of rows of numbers ``features`` are those that are looked at, where the file has them all.
+    """
     if isinstance(name_or_path, str) and name_or_path in DATASETS:
         coded = None if table is None else table.label_name or table.names[0]
         said = {"label": label, "classes": classes, "schema": coded, "person": person}
@@ -108,7 +110,9 @@ def open_data(
     also = () if person is None else (person,)
     cells = open_cells(existing_file(name_or_path), label, also, dialect, labelled=labelled)
     cells = with_person(cells, person)
-    rows = UnlistedRows.of(cells, cells.label)
+    apart = features is not None and set(features) <= set(cells.names)
+    but = [name for name in cells.names if name not in (features or ())] if apart else ()
+    rows = UnlistedRows.of(cells, cells.label, but)
     if classes is None:
         return Loaded(rows.as_they_come())
     return Loaded(rows.listed(check_classes(classes)))

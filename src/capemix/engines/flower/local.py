@@ -366,7 +366,7 @@ def _permissive(plan: Plan) -> Policy:
     return replace(allowed, **sizes)
 
 
-def _write_rows(rows: LabeledRows, path: Path, person: str | None) -> None:
+def _write_rows(rows: LabeledRows, path: Path, person: str | None = None) -> None:
     persons = {} if person is None else {person: rows.persons}
     labels = {str(rows.label_name): np.array(rows.classes)[rows.labels]}
     if rows.image_shape is not None:
