@@ -33,6 +33,11 @@ def unit_of(rows_per_person: int | None) -> str:
     return f"one person with at most {rows}"
 
 
+def whose(unit: str) -> str:
+    """The same in a word."""
+    return "record" if unit == RECORD else "person"
+
+
 @dataclass(frozen=True)
 class ViewCost:
     """The cost against one kind of observer. None: not bounded by this accountant.

@@ -17,7 +17,7 @@ from capemix import documents
 from capemix.accounting.mint import CONFIRMED_DRAFT, NOT_DECLARED, ONE_SITE
 from capemix.evaluate import Comparison, Fit, Measures, Regressions, Score
 from capemix.federation import Scheme
-from capemix.guarantee import RECORD, Guarantee, Status
+from capemix.guarantee import Guarantee, Status, whose
 from capemix.plan import Plan
 from capemix.program_cost import BudgetLine
 from capemix.queries import Relation
@@ -171,12 +171,11 @@ def print_release(release: Release, folder: Path, plan: Plan | None = None) -> N
 
 def cost_lines(budget: Iterable[BudgetLine], guarantee: Guarantee) -> list[dict[str, Any]]:
     """The budget's lines, as they are shown."""
-    whose = "record" if guarantee.unit == RECORD else "person"
     return [
         {
             "sum": line.line,
             "reads": line.reads,
-            f"a_{whose}_adds_at_most": line.sensitivity,
+            f"a_{whose(guarantee.unit)}_adds_at_most": line.sensitivity,
             "share": f"{line.share:.1%}",
             "epsilon_alone": line.epsilon_alone,
             "epsilon_so_far": line.epsilon_composed,
@@ -238,18 +237,14 @@ def _noise_line(plan: Plan, guarantee: Guarantee) -> str:
         times = guarantee.views[guarantee.view].noise_multiplier
         return (
             "Gaussian; taken over all the sums below, its deviation is"
-            f" {_number(times)} times the most that {_whose(guarantee)} can change them"
+            f" {_number(times)} times the most that one {whose(guarantee.unit)} can change them"
         )
     line = plan.body[0]
     return (
         f"Gaussian, of deviation {_number(noise)} on each number of a sum of records divided by"
-        f" {_number(line.divisor)}; {_whose(guarantee)} adds at most {_number(line.l2_norm_bound)}"
-        " to a sum"
+        f" {_number(line.divisor)}; one {whose(guarantee.unit)} adds at most"
+        f" {_number(line.l2_norm_bound)} to a sum"
     )
-
-
-def _whose(guarantee: Guarantee) -> str:
-    return RECORD if guarantee.unit == RECORD else "one person"
 
 
 def print_scores(

@@ -27,14 +27,6 @@ Data = Annotated[
     str, typer.Option(help="The site's rows: a .csv, .tsv, .txt, .parquet or .npz file.")
 ]
 LabelColumn = Annotated[str | None, typer.Option(help="Label column.", show_default=False)]
-Person = Annotated[
-    str | None,
-    typer.Option(
-        metavar="COLUMN",
-        help="Column that says whose a row is, where the plan is for people with several rows.",
-        show_default=False,
-    ),
-]
 Written = Annotated[
     Path | None,
     typer.Option(
@@ -72,7 +64,7 @@ def check(
     data: Data,
     plan: Annotated[Path, typer.Option(help="plan.json, as the coordinator proposes it.")],
     label: LabelColumn = None,
-    person: Person = None,
+    person: opt.Person = None,
     written: Written = None,
     policy: Annotated[
         Path | None,
@@ -202,7 +194,7 @@ def serve(
     ],
     socket: Annotated[Path, typer.Option(help="Unix socket to listen on.")],
     label: LabelColumn = None,
-    person: Person = None,
+    person: opt.Person = None,
     written: Written = None,
     plan: Annotated[
         Path | None,

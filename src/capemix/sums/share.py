@@ -149,14 +149,20 @@ def prepare_records(
     made = _together(next(parts, None) or none, parts)
     for name, count in failed.items():  # the error's own text may hold a value
         _LOG.error("%d records could not be made ready (%s): they add nothing", count, name)
-    return made.of_persons(most) if whose is not None and isinstance(made, PreparedRows) else made
+    return made if whose is None else _kept(made).of_persons(most)
+
+
+def _kept(made: Prepared) -> PreparedRows:
+    if not isinstance(made, PreparedRows):
+        raise ValueError("people are drawn, but what each of their records adds is not kept")
+    return made
 
 
 def _ready(query: SumQuery, features: Array, labels: Codes, whose: Codes | None) -> Prepared:
     """With whose each row is, if it is asked: the rows of a group stand as their records do."""
-    made = prepare_site(query, features, labels)
-    if whose is None or isinstance(made, SummedRows):
-        return made
+    if whose is None:
+        return prepare_site(query, features, labels)
+    made = _kept(prepare_site(query, features, labels))
     groups = [labels >= 0] if len(made.by_group) == 1 else None
     groups = groups or [labels == group for group in range(len(made.by_group))]
     persons = tuple(whose[group] for group in groups)

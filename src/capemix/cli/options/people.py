@@ -7,12 +7,15 @@ from typing import Annotated
 
 import typer
 
+from capemix.cli.options.groups import MORE
+
 RowsPerPerson = Annotated[
     int | None,
     typer.Option(
         help="How many rows of a person count: the guarantee is for a person with all of these"
         " [default: for a record].",
         show_default=False,
+        rich_help_panel=MORE,
     ),
 ]
 Person = Annotated[
@@ -21,6 +24,7 @@ Person = Annotated[
         metavar="COLUMN",
         help="Column that says whose a row is, for people with several rows. It is not released.",
         show_default=False,
+        rich_help_panel=MORE,
     ),
 ]
 
