@@ -539,7 +539,7 @@ def test_what_does_not_go_together_is_refused() -> None:
         schema.rows(cells)
     for column in (LABEL, "nobody"):
         with pytest.raises(InputError, match="other than the label"):
-            with_person(replace(cells, person=None), column)
+            with_person(cells, column)
     rows = some_rows()
     with pytest.raises(InputError, match="must be declared where"):
         synthesize(a_plan(ClassGaussian(), None), rows)

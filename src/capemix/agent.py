@@ -290,7 +290,10 @@ def lacking(rows: UnlistedRows | LabeledRows, facts: Facts) -> str | None:
         )
     if (rows.persons is None) != (facts.rows_per_person is None):
         if rows.persons is None:
-            return "this site's rows do not say whose they are: its agent must be started with --person"
+            return (
+                "this site's rows do not say whose they are: its agent was started without"
+                " --person, and must be started with it"
+            )
         return "this site's rows are of people, and the plan does not bound how many are one's"
     if coded_by is None and not set(facts.features) <= set(rows.feature_names):
         return "this site does not have the plan's columns"

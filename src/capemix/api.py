@@ -174,7 +174,8 @@ class Synthesizer:
     def fit(self, X: Any, y: npt.ArrayLike | None = None) -> Self:
         """``X`` is an array, or with a ``schema`` a table: a DataFrame, or columns by name. Labels,
         if there are any, are ``y``, or the column that the schema names."""
-        check_persons(self.person is not None, self.rows_per_person)
+        if self.person is not None or self.rows_per_person is not None:
+            check_persons(self.person is not None, self.rows_per_person)
         rows = self._rows(X, y)
         how = None if self.public_range is None else PublicMap.of_range(*self.public_range)
         method = self._method(Facts.of(rows, normalise=how))

@@ -87,10 +87,11 @@ def describe(
         facts |= {"classes": list(said), "class_sizes": rows.class_counts().tolist()}
     if name not in DATASETS:
         cells = (
-            with_person(open_cells(name, rows.label_name, dialect=dialect), person)
+            open_cells(name, rows.label_name, dialect=dialect)
             if table is None
             else open_table(name, table)
         )
+        cells = cells if person is None else with_person(cells, person)
         if dialect is not None:
             facts["file"] = str(dialect)
         facts["cells_that_are_no_number"] = unread(cells, table)

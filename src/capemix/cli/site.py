@@ -335,7 +335,8 @@ def _cells(
     if table is not None:
         return open_table(data, table, label, dialect, person)
     also = () if person is None else (person,)
-    return with_person(open_cells(data, label, also, dialect), person)
+    cells = open_cells(data, label, also, dialect)
+    return cells if person is None else with_person(cells, person)
 
 
 def _coded(cells: Cells, table: Table | None) -> UnlistedRows | LabeledRows:

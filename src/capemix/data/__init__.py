@@ -109,7 +109,7 @@ def open_data(
     labelled = classes != UNLABELLED or label is not None
     also = () if person is None else (person,)
     cells = open_cells(existing_file(name_or_path), label, also, dialect, labelled=labelled)
-    cells = with_person(cells, person)
+    cells = cells if person is None else with_person(cells, person)
     apart = features is not None and set(features) <= set(cells.names)
     but = [name for name in cells.names if name not in (features or ())] if apart else ()
     rows = UnlistedRows.of(cells, cells.label, but)
@@ -136,7 +136,7 @@ def open_table(
     cells = open_cells(existing_file(path), table.label_name, also, written, labelled=labelled)
     for name in table.names:
         check_column("schema", name, cells.names)
-    return with_person(cells, person)
+    return cells if person is None else with_person(cells, person)
 
 
 def by_site(cells: Cells, column: str, names: Sequence[str | int]) -> list[Cells]:

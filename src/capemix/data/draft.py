@@ -58,7 +58,8 @@ def draft_table(path: str | Path, label: str | None = None, person: str | None =
     every cell is different is taken for identifiers, to be made anew; text that hardly repeats is
     left out, and so is the column ``person``, which says whose a row is."""
     cells, dialect = find_dialect(path, label)
-    return _drafted(with_person(cells, person), label, dialect, outwards=True)
+    people = cells if person is None else with_person(cells, person)
+    return _drafted(people, label, dialect, outwards=True)
 
 
 def fitted_table(path: str | Path, label: str) -> Table:

@@ -54,10 +54,8 @@ def check_persons(given: bool, rows_per_person: int | None) -> None:
 # -- whose a row is --------------------------------------------------------------------------------
 
 
-def with_person(cells: Cells, column: str | None) -> Cells:
-    """The same records, of people by this column; of nobody where no column is named."""
-    if column is None:
-        return cells
+def with_person(cells: Cells, column: str) -> Cells:
+    """The same records, of people by this column."""
     if column not in cells.names or column == cells.label:
         raise InputError(
             "person",
@@ -68,13 +66,11 @@ def with_person(cells: Cells, column: str | None) -> Cells:
     return replace(cells, person=column)
 
 
-def whose(cells: Cells) -> Codes | None:
-    """A number for each record's person, -1 where it is nobody's; None where no column says. Cells
-    are read as everywhere: 7, 7.0 and "07" are one person, and a whole number beyond 2^53 is
-    nobody, since a writer may round it to another's."""
-    if cells.person is None:
-        return None
-    words = cells.words(cells.person)
+def whose(cells: Cells, column: str) -> Codes:
+    """A number for each record's person, -1 where it is nobody's. Cells are read as everywhere: 7,
+    7.0 and "07" are one person, and a whole number beyond 2^53 is nobody, since a writer may round
+    it to another's."""
+    words = cells.words(column)
     somebody = [word not in MISSING_WORDS for word in words.distinct]
     named = np.append(np.array(somebody, dtype=np.bool_), False)
     return np.where(named[words.positions], words.positions, -1)

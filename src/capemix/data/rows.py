@@ -198,7 +198,7 @@ class UnlistedRows:
             label_place=label_place(cells, label, names),
             image_shape=cells.image_shape if whole else None,
             without_value=cells.without_value,
-            persons=whose(cells),
+            persons=None if cells.person is None else whose(cells, cells.person),
         )
 
     def __len__(self) -> int:

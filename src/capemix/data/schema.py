@@ -233,7 +233,8 @@ class Table:
         if self.label is not None:
             labels = self.label.read(cells)
         columns = [column.read(cells) for column in self.columns]
-        rows = self.coded(columns, labels, whose(cells))
+        persons = None if cells.person is None else whose(cells, cells.person)
+        rows = self.coded(columns, labels, persons)
         return replace(rows, unfit=rows.unfit + cells.without_value)
 
     def coded(

@@ -66,7 +66,7 @@ class LocalEngine:
         if self._unlisted is None:
             check_sites(plan, self._sites)
             return
-        check_persons(self._unlisted.persons is not None, plan.facts.rows_per_person)
+        _check_persons(plan, self._unlisted)
         if plan.facts.classes is not None:
             raise InputError(
                 "rows", "have no list of classes", fix="list the classes that the plan declares"
@@ -102,8 +102,17 @@ class LocalEngine:
 
 def counted_rows(plan: Plan, sites: Sequence[LabeledRows]) -> list[LabeledRows]:
     """Each site's rows that count, by a rule that looks at one person alone."""
+    for rows in sites:
+        _check_persons(plan, rows)
     most = plan.facts.rows_per_person
+    if most is None:
+        return list(sites)
     return [counted(rows, most, one_class=plan.one_class) for rows in sites]
+
+
+def _check_persons(plan: Plan, rows: LabeledRows | UnlistedRows) -> None:
+    if (rows.persons is None) != (plan.facts.rows_per_person is None):
+        check_persons(rows.persons is not None, plan.facts.rows_per_person)
 
 
 def _listing(rows: UnlistedRows, plan: Plan) -> npt.NDArray[np.intp]:
@@ -157,7 +166,7 @@ def check_sites(plan: Plan, sites: Sequence[LabeledRows]) -> None:
                 value=len(rows.classes),
                 fix="plan with the facts of these rows",
             )
-        check_persons(rows.persons is not None, plan.facts.rows_per_person)
+        _check_persons(plan, rows)
         if rows.table != plan.facts.table:
             raise InputError("schema", "must be the same at every site", fix="code all rows by one")
         _check_columns(plan, rows.feature_names)

@@ -217,7 +217,8 @@ class DataOptions:
             cells = open_table(source, declared, self.label, person=person)
         else:
             also = tuple(each for each in (column, person) if each is not None)
-            cells = with_person(open_cells(existing_file(source), self.label, also), person)
+            cells = open_cells(existing_file(source), self.label, also)
+            cells = cells if person is None else with_person(cells, person)
         return _opened(
             cells, declared, classes, column, by_site(cells, column, names) if column else None
         )

@@ -38,6 +38,8 @@ class People:
 
     def check(self) -> None:
         """Both are said, or neither."""
+        if self.person is None and self.rows_per_person is None:
+            return
         from capemix.data.persons import check_persons
 
         check_persons(self.person is not None, self.rows_per_person)
