@@ -36,6 +36,7 @@ from capemix import documents
 from capemix.accounting.cost import together
 from capemix.accounting.joint_view import MOST_PROPOSALS
 from capemix.data.cells import places, spelled
+from capemix.data.persons import counted
 from capemix.data.rows import LabeledRows, UnlistedRows
 from capemix.errors import BudgetError, CapemixError, InputError
 from capemix.facts import Facts
@@ -179,8 +180,8 @@ class Agent:
             self._charge(run, step)
             for earlier in self._runs.values():
                 earlier.free_upload()  # one upload is in memory at a time
-            rows = self._rows(step.plan.known)
-            prepared = prepare_records(query, rows.features, rows.labels)
+            rows = self._rows(step.plan)
+            prepared = prepare_records(query, rows.features, rows.labels, rows.persons)
             draws = self._draws(query)
             try:
                 return site_share(query, state.number, prepared, SourceDraws(query, draws), masks)
@@ -210,11 +211,13 @@ class Agent:
         follows = last is not None and step.follows(last) is None
         return self._begun[step.release] if follows else plan_digest(step.plan)
 
-    def _rows(self, facts: Facts) -> LabeledRows:
+    def _rows(self, plan: Plan) -> LabeledRows:
         """The same ones for all sums of a release, so that what is made of them is kept."""
-        key = facts.classes, facts.features
+        facts, one_class = plan.known, plan.one_class
+        key = facts.classes, facts.features, facts.rows_per_person, one_class
         if self._used is None or self._used[0] != key:
-            self._used = key, rows_for(self._state.rows, facts)
+            rows = rows_for(self._state.rows, facts)
+            self._used = key, counted(rows, facts.rows_per_person, one_class=one_class)
         return self._used[1]
 
     def _last(self, release: bytes) -> ReleaseStep | None:
@@ -285,6 +288,13 @@ def lacking(rows: UnlistedRows | LabeledRows, facts: Facts) -> str | None:
             "this site's rows are not coded by the plan's schema: its agent was started"
             f" {started}, and must be started {should}"
         )
+    if (rows.persons is None) != (facts.rows_per_person is None):
+        if rows.persons is None:
+            return (
+                "this site's rows do not say whose they are: its agent was started without"
+                " --person, and must be started with it"
+            )
+        return "this site's rows are of people, and the plan does not bound how many are one's"
     if coded_by is None and not set(facts.features) <= set(rows.feature_names):
         return "this site does not have the plan's columns"
     return None

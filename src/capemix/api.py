@@ -14,6 +14,7 @@ import numpy.typing as npt
 from capemix.data.arrays import cells_of_arrays, cells_of_columns
 from capemix.data.cells import Cells
 from capemix.data.frames import frame_of, kind_of
+from capemix.data.persons import check_persons, counted
 from capemix.data.rows import UNLABELLED, LabeledRows, UnlistedRows, check_classes
 from capemix.data.schema import Table
 from capemix.engines.local import LocalEngine
@@ -93,7 +94,8 @@ def as_they_stand(facts: Facts, sites: Sequence[LabeledRows]) -> Facts:
     be unpaid."""
     sizes, unpaid = facts.class_sizes, facts.unpaid
     if sizes is None:
-        sizes = tuple(np.sum([site.class_counts() for site in sites], axis=0).tolist())
+        rows = [counted(site, facts.rows_per_person, one_class=False) for site in sites]
+        sizes = tuple(np.sum([each.class_counts() for each in rows], axis=0).tolist())
         unpaid = (*unpaid, CLASS_SIZES)
     return replace(
         facts,
@@ -111,6 +113,8 @@ class Synthesizer:
     classes that enough records have, their sizes, ranges, means, scales and the clip norm.
     ``method`` is a method's name or config (by default the one for such rows, see
     `usual_method`); ``config`` are parts of the named method's config, such as ``samples``.
+    ``person`` names the column that says whose a row is, and ``rows_per_person`` how many of a
+    person's rows count: then the guarantee is a person's, with all of these rows.
     ``schema`` declares the columns and the classes of a table: a `Table`, the path of its file, or
     what such a file says as a dict. With a ``lineage``
     every fit is charged to it before it draws; without, nothing is counted. After a fit
@@ -131,6 +135,8 @@ class Synthesizer:
         class_sizes: Sequence[int] | None = None,
         relation: str | None = None,
         schema: Table | str | os.PathLike[str] | Mapping[str, Any] | None = None,
+        person: str | None = None,
+        rows_per_person: int | None = None,
         test_seed: int | None = None,
         ledger: LedgerPlace = None,
         lineage: str | None = None,
@@ -144,6 +150,8 @@ class Synthesizer:
         self.class_sizes = class_sizes
         self.relation = relation
         self.schema = schema
+        self.person = person
+        self.rows_per_person = rows_per_person
         self.test_seed = test_seed
         self.ledger = ledger
         self.lineage = lineage
@@ -166,6 +174,8 @@ class Synthesizer:
     def fit(self, X: Any, y: npt.ArrayLike | None = None) -> Self:
         """``X`` is an array, or with a ``schema`` a table: a DataFrame, or columns by name. Labels,
         if there are any, are ``y``, or the column that the schema names."""
+        if self.person is not None or self.rows_per_person is not None:
+            check_persons(self.person is not None, self.rows_per_person)
         rows = self._rows(X, y)
         how = None if self.public_range is None else PublicMap.of_range(*self.public_range)
         method = self._method(Facts.of(rows, normalise=how))
@@ -176,6 +186,7 @@ class Synthesizer:
             rows,
             class_sizes=None if self.class_sizes is None else tuple(self.class_sizes),
             normalise=how,
+            rows_per_person=self.rows_per_person,
         )
         if free and isinstance(rows, LabeledRows):
             facts = as_they_stand(facts, [rows])
@@ -210,14 +221,27 @@ class Synthesizer:
             if label is None and y is not None:
                 raise InputError("y", "is the label, and the schema names none", fix="leave it out")
             self._kind = kind_of(X)
-            return schema.rows(cells_of_columns(X, names, label, y))
-        cells = cells_of_arrays(X, y)
+            return schema.rows(cells_of_columns(X, names, label, y, self.person))
+        cells = cells_of_arrays(X, y) if self.person is None else self._of_people(X, y, self.person)
         rows = UnlistedRows.of(cells, cells.label)
         if y is None:
             if self.classes is not None:
                 raise InputError("y", "is not given, but classes are", fix="give the labels")
             return rows.listed(UNLABELLED)
         return rows if self.classes is None else rows.listed(check_classes(self.classes))
+
+    def _of_people(self, X: Any, y: npt.ArrayLike | None, person: str) -> Cells:
+        """Of a frame with a column of persons, whose other columns are numbers."""
+        if kind_of(X) is None or person not in X.columns:
+            raise InputError(
+                "X",
+                "must be a frame with the column of persons",
+                value=person,
+                fix="give a DataFrame, or leave 'person' out",
+            )
+        cells = cells_of_arrays(X[[name for name in X.columns if name != person]], y)
+        beside = cells_of_columns(X, (), None, person=person).columns[person]
+        return replace(cells, columns={**cells.columns, person: beside}, person=person)
 
     def sample(self, n: int | None = None, *, where: Mapping[str, Any] | None = None) -> Any:
         """``n`` rows and labels; all that were released by default. Fewer are taken evenly over the

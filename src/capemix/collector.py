@@ -189,12 +189,13 @@ class Collector:
 
     def noise_multiplier(self, name: str) -> float:
         """A sum's noise over what a record adds, as the strongest view has it."""
-        noised = self.plan.query(name).noised()
-        return noised.view_multipliers[noised.strongest]
+        query = self.plan.query(name)
+        noised = query.noised()
+        return noised.view_multipliers[noised.strongest] * query.line.per_person
 
     def lattice(self, name: str) -> int | None:
-        """How many lattice units one norm bound is; None in real arithmetic."""
-        return self.plan.query(name).lattice_norm_bound
+        """How many lattice units the norm bound of a record's part is; None in real arithmetic."""
+        return self.plan.query(name).record_lattice
 
     def source(self) -> SeededSource:
         """Chance for post-processing, from the noisy sums so far: it hides nothing, and whoever has

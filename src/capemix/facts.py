@@ -7,6 +7,7 @@ from functools import cached_property
 from typing import Final
 
 from capemix.data.cells import are_distinct
+from capemix.data.persons import check_rows_per_person
 from capemix.data.rows import MAX_CLASSES, UNLABELLED, LabeledRows, UnlistedRows
 from capemix.data.schema import Table
 from capemix.errors import InputError
@@ -38,6 +39,9 @@ class Facts:
     label all records are of one class. ``class_sizes`` are over all sites. ``normalise`` maps each
     value before anything is made of it. ``clip_norm`` is a norm that most normalised rows do not
     exceed. ``unpaid`` names facts that were read from the rows and that no budget paid for.
+
+    ``rows_per_person``: the unit of privacy is a person, of whose rows so many count; which rows
+    are whose, every owner of rows says. None: it is a record.
     """
 
     features: tuple[str, ...]
@@ -50,6 +54,7 @@ class Facts:
     label_place: int | None = None
     table: Table | None = None
     unpaid: tuple[str, ...] = ()
+    rows_per_person: int | None = None
 
     def __post_init__(self) -> None:
         if not self.features or len(set(self.features)) != len(self.features):
@@ -68,6 +73,8 @@ class Facts:
                 fix="name the label",
             )
         self._check_sizes()
+        if self.rows_per_person is not None:
+            check_rows_per_person(self.rows_per_person)
         if self.clip_norm is not None and not 1e-100 < self.clip_norm < 1e100:
             raise InputError(
                 "clip_norm", "must be a positive number", value=self.clip_norm, fix="leave it out"
@@ -128,6 +135,7 @@ class Facts:
         class_sizes: tuple[int, ...] | None = None,
         normalise: Normalise | None = None,
         unpaid: tuple[str, ...] = (),
+        rows_per_person: int | None = None,
     ) -> Facts:
         """What is public of these rows: no row is looked at. Rows that are coded by a schema are
         mapped by the ranges that it declares."""
@@ -151,6 +159,7 @@ class Facts:
             label_place=rows.label_place if table is None else None,
             table=table,
             unpaid=unpaid,
+            rows_per_person=rows_per_person,
         )
 
     @property

@@ -22,6 +22,22 @@ class Status(StrEnum):
     )
 
 
+RECORD: Final = "one record"
+
+
+def unit_of(rows_per_person: int | None) -> str:
+    """Whose data neighbours differ by."""
+    if rows_per_person is None:
+        return RECORD
+    rows = "1 row" if rows_per_person == 1 else f"{rows_per_person} rows"
+    return f"one person with at most {rows}"
+
+
+def whose(unit: str) -> str:
+    """The same in a word."""
+    return "record" if unit == RECORD else "person"
+
+
 @dataclass(frozen=True)
 class ViewCost:
     """The cost against one kind of observer. None: not bounded by this accountant.
@@ -57,7 +73,7 @@ SEAL: Final = object()
 
 @dataclass(frozen=True)
 class Guarantee:
-    """(epsilon, delta)-differential privacy for one record, against the strongest declared view.
+    """(epsilon, delta)-differential privacy for one ``unit``, against the strongest declared view.
 
     ``epsilon`` is None when infinite.
     """
@@ -72,6 +88,7 @@ class Guarantee:
     arithmetic: str
     status: Status
     assumptions: tuple[str, ...]
+    unit: str = RECORD
     seal: InitVar[object] = None
 
     def __post_init__(self, seal: object) -> None:

@@ -76,6 +76,7 @@ class Plan:
         self._check_measured()
         self.method.check(self)  # before its choices and sums are asked for
         self._check_choice()
+        self._check_persons()
         self._check_sums()
         # Each sum has a graph of its own.
         failure = self.federation.graph_failure()
@@ -137,6 +138,19 @@ class Plan:
                 fix=f"choose {', '.join(possible)}" if possible else "leave it out",
             )
 
+    def _check_persons(self) -> None:
+        """Whether what a person's rows add together is bounded as what one row adds."""
+        if self.facts.rows_per_person is None:
+            return
+        if self.method.claimed or not all(line.poisson for line in self.body):
+            raise InputError(
+                "rows_per_person",
+                "needs sound accounting and records that are drawn independently: published claims"
+                " and draws of a fixed size are of single records",
+                value=self.facts.rows_per_person,
+                fix="use another method, or Poisson selection and the sound accountant",
+            )
+
     def _check_sums(self) -> None:
         """Whether the sums can be told apart and accounted for together; only a checked method has
         an outline."""
@@ -173,12 +187,30 @@ class Plan:
     @cached_property
     def opening(self) -> tuple[QueryShape, ...]:
         """The sums that measure what is not declared."""
-        return measured.lines(self)
+        return self._of_persons(measured.lines(self))
 
     @cached_property
     def body(self) -> tuple[QueryShape, ...]:
         """The method's own sums."""
-        return self.method.outline(self)
+        return self._of_persons(self.method.outline(self))
+
+    def _of_persons(self, lines: Sequence[QueryShape]) -> tuple[QueryShape, ...]:
+        """As a method says them of records, for the unit of privacy: the only place where it is
+        told how many records a person may have."""
+        records = self.facts.rows_per_person
+        return tuple(lines if records is None else (line.of_persons(records) for line in lines))
+
+    @property
+    def one_class(self) -> bool:
+        """Whether only a person's records of one class count: classes are drawn apart, and a
+        person takes part in one group."""
+        return any(line.drawn and line.groups > 1 for line in self.body)
+
+    @property
+    def record_noise(self) -> float:
+        """The noise of all of the method's sums as one, over the most that one record adds; 0 until
+        calibrated. It decides what can be told of so many records."""
+        return (self.multiplier or 0.0) * (self.facts.rows_per_person or 1)
 
     @cached_property
     def names(self) -> tuple[str, ...]:
@@ -313,7 +345,16 @@ class Plan:
     @property
     def steps(self) -> tuple[Step, ...]:
         """Everything that touches a record before it is added up, and how it is covered."""
-        return (*measured.steps(self), *self.method.steps(self))
+        return (*self._steps_of_persons, *measured.steps(self), *self.method.steps(self))
+
+    @property
+    def _steps_of_persons(self) -> tuple[Step, ...]:
+        most = self.facts.rows_per_person
+        if most is None:
+            return ()
+        of = "of the class of the first of them, " if self.one_class else ""
+        says = f"{of}at most {most} rows count, evenly among all of theirs"
+        return (Step("people", Coverage.PER_PERSON, says),)
 
 
 def make_plan(

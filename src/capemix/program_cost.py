@@ -417,6 +417,7 @@ def guaranteed(
         assumptions=_assumptions(plan, one_process=one_process),
         read_from_rows=tuple(dict.fromkeys((*read_from_rows, *plan.facts.read_from_rows))),
         proved=worst.proved if worst.apart else None,
+        rows_per_person=plan.facts.rows_per_person,
     )
 
 

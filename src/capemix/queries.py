@@ -8,7 +8,7 @@ known only to the method that asks for them.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Final
 
@@ -84,6 +84,10 @@ class QueryShape:
     when a record is replaced, over the norm bound: `SIGNED`, or `COUNTED` where no two records add
     vectors that point away from each other. It is no less, since a record may
     leave one group for another. The noisy sums are handed on over ``divisor``.
+
+    Where the unit of privacy is a person with several records, ``per_person`` is the most of them
+    that count, and all that is said of one record's part is true of theirs together: see
+    `of_persons`.
     """
 
     name: str
@@ -97,11 +101,12 @@ class QueryShape:
     replacement_factor: float = SIGNED
     divisor: float = 1.0
     draws: tuple[Participation, ...] = ()
+    per_person: int = 1
 
     def __post_init__(self) -> None:
         if self.draws and len(self.draws) != self.groups:
             raise ValueError("draws are said of each group, or of none")
-        if min(self.width, self.groups, self.repeats) < 1:
+        if min(self.width, self.groups, self.repeats, self.per_person) < 1:
             raise ValueError(f"the sum {self.name!r} is of nothing: {self.groups} x {self.width}")
         for part in ("share", "l2_norm_bound", "replacement_factor", "divisor"):
             if not 1e-100 < getattr(self, part) < 1e100:
@@ -111,6 +116,12 @@ class QueryShape:
                     value=getattr(self, part),
                     fix="correct it in the method's outline",
                 )
+
+    def of_persons(self, records: int) -> QueryShape:
+        """This sum where a person has so many records at most: what they add together is no longer
+        than all of their bounds end to end, and moves no further when the person is replaced
+        (docs/theory/proofs/persons.md). Nothing else depends on how many there are."""
+        return replace(self, l2_norm_bound=records * self.l2_norm_bound, per_person=records)
 
     @property
     def participation(self) -> tuple[Participation, ...]:

@@ -12,7 +12,7 @@ from capemix.accounting.gaussian import gaussian_epsilon, gaussian_multiplier
 from capemix.accounting.lattice import rounding_ratio
 from capemix.accounting.sampled import epsilon_pld, epsilon_rdp, sampler_delta
 from capemix.accounting.theorem1 import Theorem1
-from capemix.guarantee import SEAL, Adversary, Guarantee, Status, ViewCost
+from capemix.guarantee import SEAL, Adversary, Guarantee, Status, ViewCost, unit_of
 from capemix.queries import QueryShape, Relation
 
 SAMPLER_ERROR: Final = 2.0**-100
@@ -21,8 +21,13 @@ SAMPLER_ERROR: Final = 2.0**-100
 ROUNDED: Final = "integer lattice, rounded Gaussian"
 REAL: Final = "floating point, Gaussian"
 
+ONE_RECORD: Final = "one record per person, across all sites"
+PERSON_ASSUMPTIONS: Final = (
+    "a row is of the person that its cell in the column of persons says; of one person no more rows"
+    " count than are said",
+)
+ONE_SITE: Final = "all rows of a person are at one site, under one name"
 COMMON_ASSUMPTIONS: Final = (
-    "one record per person, across all sites",
     "the operating system's randomness is unpredictable",
     "everything declared (columns, classes, ranges, class sizes) is public knowledge",
     "no best-of-n reruns that are not counted",
@@ -200,8 +205,10 @@ def mint_sound(
     assumptions: tuple[str, ...] = (),
     read_from_rows: tuple[str, ...] = (),
     proved: float | None = None,
+    rows_per_person: int | None = None,
 ) -> Guarantee:
     """The sound guarantee of one noised sum; ``unit`` is the norm bound in released units.
+    ``rows_per_person``: of the rows of a person, of whom so many count; None: of a record.
 
     ``read_from_rows`` names public facts that were neither declared nor paid for: with one of them
     there is no guarantee. ``proved`` is what is proved of the sum together with those before it,
@@ -241,12 +248,21 @@ def mint_sound(
         accountant="sound",
         arithmetic=noised.arithmetic,
         status=status,
-        assumptions=COMMON_ASSUMPTIONS
+        assumptions=_of_unit(rows_per_person, adversary.sites)
+        + COMMON_ASSUMPTIONS
         + (FEDERATED_ASSUMPTIONS if adversary.sites > 1 else ())
         + assumptions
         + undeclared(read_from_rows),
+        unit=unit_of(rows_per_person),
         seal=SEAL,
     )
+
+
+def _of_unit(rows_per_person: int | None, sites: int) -> tuple[str, ...]:
+    """What is assumed of whose a record is."""
+    if rows_per_person is None:
+        return (ONE_RECORD,)
+    return (*PERSON_ASSUMPTIONS, ONE_SITE) if sites > 1 else PERSON_ASSUMPTIONS
 
 
 def undeclared(read_from_rows: tuple[str, ...]) -> tuple[str, ...]:
@@ -317,7 +333,12 @@ def mint_recordwise(
         accountant="analytic Gaussian",
         arithmetic=ROUNDED,
         status=Status.SEEDED if seeded else status,
-        assumptions=COMMON_ASSUMPTIONS + RECORDWISE_ASSUMPTIONS + undeclared(read_from_rows),
+        assumptions=(
+            ONE_RECORD,
+            *COMMON_ASSUMPTIONS,
+            *RECORDWISE_ASSUMPTIONS,
+            *undeclared(read_from_rows),
+        ),
         seal=SEAL,
     )
 

@@ -19,7 +19,7 @@ from capemix.plan import Plan
 from capemix.queries import Relation, Selection
 from capemix.sums.query import SumQuery
 from capemix.sums.share import prepare_records
-from capemix.sums.statistic import Prepared, RowStatistic
+from capemix.sums.statistic import Prepared, PreparedRows, RowStatistic
 from capemix.sums.steps import SiteZScore
 
 TOO_LONG: Final = 3.0
@@ -72,6 +72,7 @@ def _world(query: SumQuery, change: Change, *, there: bool) -> World:
     for site in range(query.federation.sites):
         rows = np.zeros((sum(sizes), width))
         labels = np.repeat(np.arange(len(sizes), dtype=np.int64), sizes)
+        own = 0
         if site == 0:
             first = labels == 0
             if change is Change.OUTLIER:
@@ -81,26 +82,35 @@ def _world(query: SumQuery, change: Change, *, there: bool) -> World:
             elif fixed:
                 rows[first, 0] = -length
             if change is Change.ADDED and there:
-                rows, labels = _with(rows, labels, length, 0)
+                own = query.line.per_person
+                rows, labels = _with(rows, labels, length, 0, own)
             elif change is Change.REPLACED:
-                rows[0, 0] = length if there else -length
+                own = query.line.per_person
+                rows[:own, 0] = length if there else -length
             elif change is Change.RELABELLED:
-                rows, labels = _with(rows, labels, length, 0 if there else 1)
-            each = rows_of.rows_by_group(rows, labels, query.lattice_norm_bound)
-            for group, part in enumerate(each.by_group[:2]):
+                own = query.line.per_person
+                rows, labels = _with(rows, labels, length, 0 if there else 1, own)
+        persons = np.maximum(np.arange(len(rows)) - max(own - 1, 0), 0)  # the canary's come first
+        made = prepare_records(query, rows, labels, persons)
+        if site == 0 and isinstance(made, PreparedRows):
+            for group, part in enumerate(made.by_group[:2]):
                 if len(part):
-                    canary[group] = float(part[0, 0])  # it stands first, where there is one
+                    canary[group] = float(part[0, 0])
                     usual[group] = float(part[-1, 0]) if fixed else 0.0
-        sites.append(prepare_records(query, rows, labels))
+        sites.append(made)
     return World(tuple(sites), (usual[0], usual[1]), (canary[0], canary[1]))
 
 
 def _with(
-    rows: npt.NDArray[np.float64], labels: npt.NDArray[np.int64], value: float, label: int
+    rows: npt.NDArray[np.float64],
+    labels: npt.NDArray[np.int64],
+    value: float,
+    label: int,
+    count: int,
 ) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.int64]]:
-    row = np.zeros((1, rows.shape[1]))
-    row[0, 0] = value
-    return np.vstack([row, rows]), np.append(np.int64(label), labels)
+    own = np.zeros((count, rows.shape[1]))
+    own[:, 0] = value
+    return np.vstack([own, rows]), np.append(np.full(count, label, dtype=np.int64), labels)
 
 
 def _site_sizes(query: SumQuery) -> Sequence[int]:

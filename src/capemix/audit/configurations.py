@@ -31,6 +31,7 @@ def small_plan(
     delta: float,
     scheme: str = "central",
     form: str = "joint",
+    rows_per_person: int | None = None,
     **asked: Any,
 ) -> Plan:
     """Two classes of ``size`` records, ``draws`` mixtures of each, one column."""
@@ -40,6 +41,7 @@ def small_plan(
         classes=(0, 1),
         class_sizes=(size, size),
         normalise=PublicMap(),
+        rows_per_person=rows_per_person,
     )
     mixing = method_named("mixing").usual(
         scheme=scheme,
@@ -92,6 +94,15 @@ _SOUND: Final[tuple[tuple[str, View, float, tuple[int, int, int], float, dict[st
         1e-2,
         {**_GAUSSIAN, "form": "algorithm1", "sites": 3},
     ),
+    ("people", View.PUBLIC, 4, (16, 160, 100), 1e-2, {**_CENTRAL, "rows_per_person": 5}),
+    (
+        "people, three sites",
+        View.SERVER,
+        4,
+        (10, 100, 150),
+        1e-2,
+        {**_RING, "sites": 3, "rows_per_person": 3},
+    ),
 )
 _APART: Final[dict[str, dict[str, Any]]] = {
     "relabelled": {"change": Change.RELABELLED},
@@ -115,13 +126,16 @@ def table_setting(name: str, epsilon: float, delta: float, **who: Any) -> Progra
     return Program.with_canary(name, plan.calibrate(epsilon), corners(plan))
 
 
-def pairs_setting(name: str, epsilon: float, delta: float, **who: Any) -> Program:
+def pairs_setting(
+    name: str, epsilon: float, delta: float, *, rows_per_person: int | None = None, **who: Any
+) -> Program:
     """Two classes in two columns, and records enough that pairs of columns are counted."""
     facts = Facts(
         features=("x0", "x1"),
         label="label",
         classes=(0, 1),
         normalise=PublicMap.of_range(-2, 2),
+        rows_per_person=rows_per_person,
     )
     plan = make_plan(facts, config_of("tables", samples=2), delta=delta, **who)
     return Program.with_canary(name, plan.calibrate(epsilon), corners(plan, 150))
@@ -155,6 +169,14 @@ _PROGRAMS: Final[tuple[tuple[str, Callable[..., Program], float, float, dict[str
     ("images with a teacher", image_setting, 2.0, 1e-2, _CENTRAL),
     ("pairs of columns", pairs_setting, 2.0, 1e-2, _CENTRAL),
     ("pairs of columns, three sites", pairs_setting, 2.0, 1e-2, {**_RING, "sites": 3}),
+    ("people, a table", pairs_setting, 2.0, 1e-2, {**_CENTRAL, "rows_per_person": 3}),
+    (
+        "people, a table, three sites",
+        pairs_setting,
+        2.0,
+        1e-2,
+        {**_RING, "sites": 3, "rows_per_person": 3},
+    ),
 )
 
 

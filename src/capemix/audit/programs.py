@@ -22,7 +22,7 @@ from capemix.audit.settings import Scores, View, claimed_by, described, scheme_w
 from capemix.audit.views import signed
 from capemix.collector import Collector, Origin
 from capemix.data.rows import LabeledRows
-from capemix.engines.local import LocalEngine
+from capemix.engines.local import LocalEngine, counted_rows
 from capemix.plan import Plan
 from capemix.queries import Selection
 from capemix.randomness.source import SeededSource, Source, SystemSource
@@ -39,6 +39,9 @@ FAR: Final = 1e6
 _CORNERS: Final = 6
 """Records of each class at every corner. In four columns that is 96, of which the sizes' noise
 leaves enough for the classes' own spreads to be asked for."""
+
+_TOO_MANY: Final = 2
+"""Rows of a canary beyond those that count."""
 
 _EFFORT: Final = 1500.0
 """Of one sum at one site."""
@@ -59,12 +62,21 @@ class Program:
 
     @classmethod
     def with_canary(cls, name: str, plan: Plan, records: LabeledRows) -> Program:
-        """The last of the ``records`` is the canary; the others are dealt out to the sites."""
+        """The last of the ``records`` is the canary; the others are dealt out to the sites. Where
+        people have several rows, the canary is a person with more of them than count, all alike."""
         last, sites = len(records) - 1, plan.federation.sites
         dealt = [np.arange(site, last, sites) for site in range(sites)]
+        own, most = 1, plan.facts.rows_per_person
+        if most is not None:
+            records, own = replace(records, persons=np.arange(len(records))), most + _TOO_MANY
         first, *others = (records.take(places) for places in dealt)
-        met = records.take(np.append(dealt[0], last))
+        met = records.take(np.append(dealt[0], np.full(own, last)))
         return cls(name, plan, (first, *others), (met, *others))
+
+    @cached_property
+    def worlds(self) -> tuple[list[LabeledRows], list[LabeledRows]]:
+        """Every site's rows that count, without the canary and with it."""
+        return counted_rows(self.plan, self.without), counted_rows(self.plan, self.with_)
 
     @cached_property
     def epsilon(self) -> float:
@@ -169,7 +181,8 @@ class Watched:
         honest = noisy.astype(np.float64) * (query.line.divisor * query.lattice_scale)
         own = self._known.child("round", query.name)
         for site in range(self._honest, len(self._sites)):
-            honest -= _upload(query, site, self._sites[site], own.child("site", site))
+            rows = self._engine.counted(plan)[site]
+            honest -= _upload(query, site, rows, own.child("site", site))
         self.seen.append(Seen(query, honest))
         return noisy
 
@@ -196,9 +209,7 @@ def carried_out(setting: Program, world: int, source: Source) -> list[Seen]:
 def log_ratio(setting: Program, seen: Seen) -> float:
     """Of one noisy sum x, given what was found before: ((x - a)(b - a) - |b - a|^2/2) / deviation^2
     where a and b are what the two worlds' records add up to, in lattice units."""
-    without, with_ = (
-        added(seen.query, sites[: setting.honest]) for sites in (setting.without, setting.with_)
-    )
+    without, with_ = (added(seen.query, sites[: setting.honest]) for sites in setting.worlds)
     move = with_ - without
     variance = setting.honest * seen.query.site_deviation**2
     return float((((seen.noisy - without) * move).sum() - (move**2).sum() / 2) / variance)
@@ -208,7 +219,7 @@ def added(query: SumQuery, sites: Sequence[LabeledRows]) -> Real:
     """What these sites' records add up to, in lattice units."""
     total = np.zeros(query.shape)
     for rows in sites:
-        prepared = prepare_records(query, rows.features, rows.labels)
+        prepared = prepare_records(query, rows.features, rows.labels, rows.persons)
         if not isinstance(prepared, SummedRows):
             raise ValueError("records are drawn: that is another audit")
         total += prepared.sums
@@ -217,7 +228,7 @@ def added(query: SumQuery, sites: Sequence[LabeledRows]) -> Real:
 
 def _upload(query: SumQuery, site: int, rows: LabeledRows, source: Source) -> Real:
     """What a site sends, before its masks go on."""
-    prepared = prepare_records(query, rows.features, rows.labels)
+    prepared = prepare_records(query, rows.features, rows.labels, rows.persons)
     share = site_share(query, site, prepared, SourceDraws(query, source), threads=1)
     return signed(share.values)
 

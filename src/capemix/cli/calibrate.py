@@ -43,6 +43,7 @@ class Numbers:
             show_default=False,
         ),
     ] = None
+    rows_per_person: opt.RowsPerPerson = None
 
     def facts(self) -> Facts:
         """Of columns that have no names."""
@@ -56,6 +57,7 @@ class Numbers:
             class_sizes=self._sizes(),
             normalise=opt.DeclaredFacts(public_range=self.public_range).public_map(),
             image_shape=shape,
+            rows_per_person=self.rows_per_person,
         )
 
     def _sizes(self) -> tuple[int, ...] | None:
@@ -126,8 +128,8 @@ def account(
         float | None,
         typer.Option(
             help="Deviation of the noise of all sums, taken as one, divided by the most that one"
-            " record can change them (of drawn records: by what one adds), as `capemix calibrate`"
-            " prints it.",
+            " record, or person, can change them (of drawn records: by what one adds), as"
+            " `capemix calibrate` prints it.",
             show_default=False,
         ),
     ] = None,

@@ -24,6 +24,8 @@ def describe(
         str | None, typer.Option(help="Classes that rows may have: a,b,c.", show_default=False)
     ] = None,
     schema: SchemaFile = None,
+    person: opt.Person = None,
+    rows_per_person: opt.RowsPerPerson = None,
     json: opt.Json = False,
 ) -> None:
     """The datasets there are, or what a file looks like to capemix (shown to its owner only): how
@@ -38,7 +40,9 @@ def describe(
         open_data,
         open_table,
         unread,
+        with_person,
     )
+    from capemix.data.persons import MOST_ROWS, counted, people_of
     from capemix.private import PRIVATE
 
     if name is None:
@@ -63,13 +67,21 @@ def describe(
     dialect = None if table is None else table.file
     if name not in DATASETS and table is None:
         _, dialect = find_dialect(existing_file(name), label)
-    rows = open_data(name, label, classes=listed, table=table, dialect=dialect).train
+    if rows_per_person is not None:
+        opt.People(person=person, rows_per_person=rows_per_person).check()
+    loaded = open_data(
+        name, label, classes=listed, table=table, dialect=dialect, person=person
+    ).train
+    most = MOST_ROWS if person is not None and rows_per_person is None else rows_per_person
+    rows = counted(loaded, most, one_class=False)
     facts: dict[str, Any] = {
         "name": name,
         "features": rows.width,
         "records": len(rows),
         "count_for_nothing": rows.unfit,
     }
+    if rows.persons is not None:
+        facts |= people_of(loaded, rows)
     if rows.label_name is not None:
         said = rows.classes if table is None or table.label is None else table.label.categories
         facts |= {"classes": list(said), "class_sizes": rows.class_counts().tolist()}
@@ -79,6 +91,7 @@ def describe(
             if table is None
             else open_table(name, table)
         )
+        cells = cells if person is None else with_person(cells, person)
         if dialect is not None:
             facts["file"] = str(dialect)
         facts["cells_that_are_no_number"] = unread(cells, table)

@@ -288,4 +288,5 @@ def _load(data: str, label: str | None, released: LabeledRows) -> Loaded:
         return open_data(data, label)
     if released.table is not None:
         return open_data(data, label, table=released.table)
-    return open_data(data, label, classes=released.classes)
+    names = released.feature_names
+    return open_data(data, label, classes=released.classes, features=names)

@@ -15,7 +15,7 @@ def explanation_of(plan: Plan) -> dict[str, Any]:
     Rényi accounting, which is never less than what is proved. ``one_more_epsilon`` says by which
     factor the noise of every sum would shrink."""
     guarantee = plan.guarantee()
-    found: dict[str, Any] = {"sums": cost_lines(plan.budget())}
+    found: dict[str, Any] = {"sums": cost_lines(plan.budget(), guarantee)}
     if not plan.countable or guarantee.epsilon is None:
         return found
     found["epsilon_conservative"] = plan.conservative_epsilon()

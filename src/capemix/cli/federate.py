@@ -62,6 +62,7 @@ def plan(
             help="In place of these, what is public of a table's columns.", show_default=False
         ),
     ] = None,
+    rows_per_person: opt.RowsPerPerson = None,
     delta: opt.Delta = 1e-5,
     json: opt.Json = False,
 ) -> None:
@@ -70,7 +71,7 @@ def plan(
     from capemix.engines.flower.files import plan_text
     from capemix.journal import plan_digest
 
-    facts = _declared_facts(schema, features, label, declared)
+    facts = _declared_facts(schema, features, label, declared, rows_per_person)
     method = method_asked(context).method(facts, scheme="cape")
     with spinner("calibrating", quiet=json):
         made = _cape_plan(facts, method, epsilon, sites=sites, delta=delta, **adversary.who())
@@ -162,10 +163,17 @@ def init(
 
 @federate.command(cls=FederatedCommand)
 @opt.with_options(
-    opt.DataOptions, opt.MethodName, opt.DeclaredFacts, opt.Counted, opt.Adversary, opt.Dealing
+    opt.DataOptions,
+    opt.People,
+    opt.MethodName,
+    opt.DeclaredFacts,
+    opt.Counted,
+    opt.Adversary,
+    opt.Dealing,
 )
 def local(
     data: opt.DataOptions,
+    people: opt.People,
     _named: opt.MethodName,
     declared: opt.DeclaredFacts,
     counted: opt.Counted,
@@ -209,10 +217,10 @@ def local(
     from capemix.release import check_output, read_release
 
     check_output(out)
-    opened = data.open(declared, dealing)
+    opened = data.open(declared, dealing, people)
     rows, _ = opened.declared()
     parts = dealing.deal(opened, sites, data.test_seed)
-    facts = facts_of(opened, declared)
+    facts = facts_of(opened, declared, people)
     known: dict[str, Any] = {} if opened.info is None else {"deskew": opened.info.handwriting}
     method = method_asked(context).method(facts, scheme="cape", **known)
     made = _cape_plan(facts, method, epsilon, sites=sites, delta=delta, **adversary.who())
@@ -302,7 +310,11 @@ def _write(path: Path, text: str) -> None:
 
 
 def _declared_facts(
-    schema: Path | None, features: str | None, label: str | None, declared: opt.DeclaredFacts
+    schema: Path | None,
+    features: str | None,
+    label: str | None,
+    declared: opt.DeclaredFacts,
+    rows_per_person: int | None,
 ) -> Facts:
     """What is public of the rows that a plan is for: as a schema says, or by names."""
     from capemix.data import Table
@@ -320,7 +332,8 @@ def _declared_facts(
     if schema is not None:
         declared.refuse_beside_schema()
         rows = Table.read(schema).no_rows()
-        return Facts.of(rows, class_sizes=declared.sizes(rows.classes))
+        sizes = declared.sizes(rows.classes)
+        return Facts.of(rows, class_sizes=sizes, rows_per_person=rows_per_person)
     names, shape = parse_features(str(features))
     classes = opt.parse_names("classes", declared.classes)
     return Facts(
@@ -330,6 +343,7 @@ def _declared_facts(
         class_sizes=declared.sizes(classes),
         normalise=declared.public_map(),
         image_shape=shape,
+        rows_per_person=rows_per_person,
     )
 
 
@@ -342,6 +356,7 @@ def _show_guarantee(
         "epsilon": guarantee.epsilon,
         "delta": guarantee.delta,
         "relation": str(guarantee.relation),
+        "unit": guarantee.unit,
         "status": str(guarantee.status),
         "sites": made.federation.sites,
         "colluding": made.federation.colluding,

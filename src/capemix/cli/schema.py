@@ -70,6 +70,7 @@ def draft(
     label: Annotated[
         str | None, typer.Option(help="Its label column, if it has one.", show_default=False)
     ] = None,
+    person: opt.Person = None,
     logs: Annotated[
         bool,
         typer.Option(
@@ -89,7 +90,7 @@ def draft(
 
     target = outside_releases(out)
     with naming_lines():
-        found = draft_table(table, label)
+        found = draft_table(table, label, person)
     drafted = found.table.with_logs() if logs else found.table
     faults = faults_of(table, drafted)
     try:

@@ -14,10 +14,10 @@ from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeRe
 from rich.table import Table
 
 from capemix import documents
-from capemix.accounting.mint import CONFIRMED_DRAFT, NOT_DECLARED
+from capemix.accounting.mint import CONFIRMED_DRAFT, NOT_DECLARED, ONE_SITE
 from capemix.evaluate import Comparison, Fit, Measures, Regressions, Score
 from capemix.federation import Scheme
-from capemix.guarantee import Guarantee, Status
+from capemix.guarantee import Guarantee, Status, whose
 from capemix.plan import Plan
 from capemix.program_cost import BudgetLine
 from capemix.queries import Relation
@@ -102,6 +102,7 @@ def account_of(plan: Plan, guarantee: Guarantee) -> dict[str, Any]:
         "noise": _noise(plan),
         "noise_multiplier": guarantee.views[guarantee.view].noise_multiplier,
         "relation": str(guarantee.relation),
+        "unit": guarantee.unit,
         "accountant": guarantee.accountant,
         "status": str(guarantee.status),
         "arithmetic": guarantee.arithmetic,
@@ -138,13 +139,14 @@ def _site_noise(plan: Plan) -> float | None:
 _COVERED: Final = {
     Coverage.PUBLIC: "by what is declared public",
     Coverage.PER_ROW: "of each record by itself",
+    Coverage.PER_PERSON: "of each person by itself",
     Coverage.PAID: "paid for out of the budget",
     Coverage.NOT_COVERED: "NOT covered by the guarantee",
 }
 
 _NEIGHBOURS: Final = {
-    Relation.ADD_REMOVE: "when one record is added or left out",
-    Relation.REPLACE_ONE: "when one record is replaced by another",
+    Relation.ADD_REMOVE: "when {} is added or left out",
+    Relation.REPLACE_ONE: "when {} is replaced by another",
 }
 
 
@@ -158,7 +160,8 @@ def print_release(release: Release, folder: Path, plan: Plan | None = None) -> N
     console = Console(markup=False, highlight=False)
     console.print(table)
     print_table(
-        "What each sum costs, against the strongest observer", cost_lines(release.plan.budget())
+        "What each sum costs, against the strongest observer",
+        cost_lines(release.plan.budget(), guarantee),
     )
     for warning in release.warnings:
         console.print(f"Warning: {warning}.", soft_wrap=True)
@@ -166,13 +169,13 @@ def print_release(release: Release, folder: Path, plan: Plan | None = None) -> N
         console.print(f"Note: {guarantee.status}. Do not publish this as a private release.")
 
 
-def cost_lines(budget: Iterable[BudgetLine]) -> list[dict[str, Any]]:
+def cost_lines(budget: Iterable[BudgetLine], guarantee: Guarantee) -> list[dict[str, Any]]:
     """The budget's lines, as they are shown."""
     return [
         {
             "sum": line.line,
             "reads": line.reads,
-            "a_record_adds_at_most": line.sensitivity,
+            f"a_{whose(guarantee.unit)}_adds_at_most": line.sensitivity,
             "share": f"{line.share:.1%}",
             "epsilon_alone": line.epsilon_alone,
             "epsilon_so_far": line.epsilon_composed,
@@ -186,12 +189,13 @@ def _lines(release: Release, folder: Path, plan: Plan | None) -> Iterator[tuple[
     epsilon = "infinite" if guarantee.epsilon is None else f"{guarantee.epsilon:.4g}"
     yield (
         "it would be" if guarantee.status is Status.FROM_ROWS else "guarantee",
-        f"epsilon {epsilon}, delta {guarantee.delta:.3g} {_NEIGHBOURS[guarantee.relation]}"
+        f"epsilon {epsilon}, delta {guarantee.delta:.3g}"
+        f" {_NEIGHBOURS[guarantee.relation].format(guarantee.unit)}"
         f" ({guarantee.accountant} accountant)",
     )
     yield "status", str(guarantee.status)
     for said in guarantee.assumptions:
-        if said == CONFIRMED_DRAFT or said.endswith(NOT_DECLARED.format("")):
+        if said in (CONFIRMED_DRAFT, ONE_SITE) or said.endswith(NOT_DECLARED.format("")):
             yield "", said
     for name, cost in guarantee.views.items():
         yield f"{name} view", f"epsilon {_number(cost.epsilon)}"
@@ -233,12 +237,13 @@ def _noise_line(plan: Plan, guarantee: Guarantee) -> str:
         times = guarantee.views[guarantee.view].noise_multiplier
         return (
             "Gaussian; taken over all the sums below, its deviation is"
-            f" {_number(times)} times the most that one record can change them"
+            f" {_number(times)} times the most that one {whose(guarantee.unit)} can change them"
         )
     line = plan.body[0]
     return (
         f"Gaussian, of deviation {_number(noise)} on each number of a sum of records divided by"
-        f" {_number(line.divisor)}; one record adds at most {_number(line.l2_norm_bound)} to a sum"
+        f" {_number(line.divisor)}; one {whose(guarantee.unit)} adds at most"
+        f" {_number(line.l2_norm_bound)} to a sum"
     )
 
 

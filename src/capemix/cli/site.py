@@ -17,7 +17,7 @@ from capemix.errors import InputError, printable
 
 if TYPE_CHECKING:
     from capemix.agent import SiteState
-    from capemix.data import Dialect, LabeledRows, Table, UnlistedRows
+    from capemix.data import Cells, Dialect, LabeledRows, Table, UnlistedRows
     from capemix.ledger import Lineage
     from capemix.plan import Plan
 
@@ -64,6 +64,7 @@ def check(
     data: Data,
     plan: Annotated[Path, typer.Option(help="plan.json, as the coordinator proposes it.")],
     label: LabelColumn = None,
+    person: opt.Person = None,
     written: Written = None,
     policy: Annotated[
         Path | None,
@@ -82,14 +83,8 @@ def check(
     """Look at the site's own rows against the public schema, and at the plan against its policy,
     before it joins."""
     from capemix.agent import rows_for
-    from capemix.data import (
-        Faults,
-        faults_of,
-        naming_lines,
-        open_cells,
-        open_table,
-        unread,
-    )
+    from capemix.data import Faults, faults_of, naming_lines, unread
+    from capemix.data.persons import check_persons, counted, people_of
     from capemix.engines.flower.files import read_plan_file
     from capemix.journal import plan_digest
     from capemix.private import PRIVATE
@@ -100,12 +95,10 @@ def check(
     table = facts.table
     dialect = _dialect(written)
     with naming_lines():
-        used = rows_for(_rows(data, label, table, dialect), facts)
-        cells = (
-            open_cells(data, label, dialect=dialect)
-            if table is None
-            else open_table(data, table, dialect=dialect)
-        )
+        check_persons(person is not None, facts.rows_per_person)
+        cells = _cells(data, label, person, table, dialect)
+        fit = rows_for(_coded(cells, table), facts)
+        used = counted(fit, facts.rows_per_person, one_class=proposed.one_class)
         faults = Faults() if table is None else faults_of(data, table, dialect)
     lost = unread(cells, table)
     lost = {name: count for name, count in lost.items() if name in facts.features}
@@ -113,6 +106,8 @@ def check(
     counts = dict(zip(words, used.class_counts().tolist(), strict=True))
     rows = len(used) + used.unfit
     report = {"rows": rows, "used": len(used), "private": PRIVATE}
+    if used.persons is not None:
+        report |= people_of(fit, used)
     if facts.label is not None:
         report |= {"classes": counts}
     report |= {"cells_that_are_no_number": lost, "digest": digest}
@@ -132,10 +127,15 @@ def check(
         for name, count in counts.items():
             print(f"  {printable(name)}: {count}")
     _show_columns(used)
-    if used.unfit:
+    if used.persons is not None:
+        print(
+            f"{report['people']} people; none has more than {report['most_rows']} rows;"
+            f" {report['beyond']} rows are beyond those that count of a person"
+        )
+    if fit.unfit:
         off_list = "" if facts.label is None else "their label is not on the plan's list, or "
         print(
-            f"{used.unfit} rows count for nothing: {off_list}a cell that must have a value has none"
+            f"{fit.unfit} rows count for nothing: {off_list}a cell that must have a value has none"
         )
     for name, count in lost.items():
         print(f"  {printable(name)}: {count} cells have no value")
@@ -194,6 +194,7 @@ def serve(
     ],
     socket: Annotated[Path, typer.Option(help="Unix socket to listen on.")],
     label: LabelColumn = None,
+    person: opt.Person = None,
     written: Written = None,
     plan: Annotated[
         Path | None,
@@ -248,7 +249,7 @@ def serve(
         identity=key,
         roster=members,
         policy=documents.read(Policy, policy, name="policy"),
-        rows=_rows(data, label, None if plan is None else _schema(plan), _dialect(written)),
+        rows=_rows(data, label, person, None if plan is None else _schema(plan), _dialect(written)),
         budget=budget,
         test_seed=test_seed,
     )
@@ -312,15 +313,36 @@ def _warn_of_memory(state: SiteState) -> None:
 
 
 def _rows(
-    data: str, label: str | None, table: Table | None, dialect: Dialect | None
+    data: str,
+    label: str | None,
+    person: str | None,
+    table: Table | None,
+    dialect: Dialect | None,
 ) -> UnlistedRows | LabeledRows:
     """A site's file: coded by a schema, or as numbers with labels whose list the plan will have."""
-    from capemix.data import UnlistedRows, open_cells, open_table
+    return _coded(_cells(data, label, person, table, dialect), table)
+
+
+def _cells(
+    data: str,
+    label: str | None,
+    person: str | None,
+    table: Table | None,
+    dialect: Dialect | None,
+) -> Cells:
+    from capemix.data import open_cells, open_table, with_person
 
     if table is not None:
-        return table.rows(open_table(data, table, label, dialect))
-    cells = open_cells(data, label, dialect=dialect)
-    return UnlistedRows.of(cells, cells.label)
+        return open_table(data, table, label, dialect, person)
+    also = () if person is None else (person,)
+    cells = open_cells(data, label, also, dialect)
+    return cells if person is None else with_person(cells, person)
+
+
+def _coded(cells: Cells, table: Table | None) -> UnlistedRows | LabeledRows:
+    from capemix.data import UnlistedRows
+
+    return UnlistedRows.of(cells, cells.label) if table is None else table.rows(cells)
 
 
 def _dialect(schema: Path | None) -> Dialect | None:

@@ -30,6 +30,7 @@ Normalise = Annotated[
 
 @opt.with_options(
     opt.DataOptions,
+    opt.People,
     opt.MethodName,
     opt.DeclaredFacts,
     opt.Counted,
@@ -39,6 +40,7 @@ Normalise = Annotated[
 )
 def synth(
     data: opt.DataOptions,
+    people: opt.People,
     _named: opt.MethodName,
     declared: opt.DeclaredFacts,
     counted: opt.Counted,
@@ -70,8 +72,8 @@ def synth(
     check_epsilon(epsilon)  # before any row is read
     check_output(out)
     scheme = scheme or ("central" if sites is None else "cape")
-    opened = data.open(declared, dealing)
-    facts = facts_of(opened, declared, normalise)
+    opened = data.open(declared, dealing, people)
+    facts = facts_of(opened, declared, people, normalise)
     known: dict[str, Any] = {} if opened.info is None else {"deskew": opened.info.handwriting}
     nothing = math.isinf(epsilon)
     method = method_asked(context).method(
@@ -80,7 +82,7 @@ def synth(
     free = nothing or method.claimed
     if free:  # nothing is promised of any row, and so nothing is paid for
         opened = opened.as_they_come()
-        facts = facts_of(opened, declared, normalise)
+        facts = facts_of(opened, declared, people, normalise)
     parts: list[LabeledRows] | None = None
     if scheme != "central":
         parts = dealing.deal(opened, sites, data.test_seed)
@@ -122,16 +124,19 @@ def check_epsilon(epsilon: float) -> None:
 
 
 def facts_of(
-    opened: opt.Opened, declared: opt.DeclaredFacts, normalise: opt.NormaliseName | None = None
+    opened: opt.Opened,
+    declared: opt.DeclaredFacts,
+    people: opt.People,
+    normalise: opt.NormaliseName | None = None,
 ) -> Facts:
     """What is public of the rows: declared, known of a dataset, or said by a schema."""
     from capemix.facts import Facts
     from capemix.sums.steps import SiteZScore
 
-    sizes = declared.sizes(opened.classes, opened.info)
+    sizes, most = declared.sizes(opened.classes, opened.info), people.rows_per_person
     if normalise != "site-zscore":
         how = declared.public_map(opened.info)
-        return Facts.of(opened.whole, class_sizes=sizes, normalise=how)
+        return Facts.of(opened.whole, class_sizes=sizes, normalise=how, rows_per_person=most)
     for field in ("public_range", "public_center"):
         if getattr(declared, field) is not None:
             raise InputError(
@@ -140,7 +145,8 @@ def facts_of(
                 value=getattr(declared, field),
                 fix="leave it out, or use --normalise public",
             )
-    return Facts.of(opened.whole, class_sizes=sizes, normalise=SiteZScore())
+    z_scores = SiteZScore()
+    return Facts.of(opened.whole, class_sizes=sizes, normalise=z_scores, rows_per_person=most)
 
 
 def _unpaid(facts: Facts, sites: list[LabeledRows], *, z_scores: bool) -> Facts:

@@ -14,6 +14,7 @@ from capemix.data.draft import Draft, draft_table, fitted_table
 from capemix.data.faults import Faults, faults_of, naming_lines
 from capemix.data.finding import find_dialect
 from capemix.data.partition import Split, partition
+from capemix.data.persons import with_person
 from capemix.data.readers import READERS, open_cells
 from capemix.data.registry import (
     DATASETS,
@@ -61,6 +62,7 @@ __all__ = [
     "open_table",
     "partition",
     "unread",
+    "with_person",
 ]
 
 
@@ -80,14 +82,18 @@ def open_data(
     classes: Sequence[str | int] | None = None,
     table: Table | None = None,
     dialect: Dialect | None = None,
+    person: str | None = None,
+    features: Sequence[str] | None = None,
 ) -> Loaded:
     """A dataset by its name, or a file by its path, as rows of declared ``classes``, or coded by a
     declared ``table``. A text file is written by a declared ``dialect``, or as the table says.
     Where neither is given, a file's labels are taken as they come: for rows
-    that are public, or for their owner's eyes."""
+    that are public, or for their owner's eyes. ``person`` names the column that says whose a row
+    is. Of rows of numbers ``features`` are those that are looked at, where the file has them all.
+    """
     if isinstance(name_or_path, str) and name_or_path in DATASETS:
         coded = None if table is None else table.label_name or table.names[0]
-        said = {"label": label, "classes": classes, "schema": coded}
+        said = {"label": label, "classes": classes, "schema": coded, "person": person}
         for option, given in said.items():
             if given is not None:
                 raise InputError(
@@ -99,28 +105,38 @@ def open_data(
         train, test = load_dataset(name_or_path)
         return Loaded(train, test, DATASETS[name_or_path])
     if table is not None:
-        return Loaded(table.rows(open_table(name_or_path, table, label, dialect)))
+        return Loaded(table.rows(open_table(name_or_path, table, label, dialect, person)))
     labelled = classes != UNLABELLED or label is not None
-    cells = open_cells(existing_file(name_or_path), label, labelled=labelled, dialect=dialect)
-    rows = UnlistedRows.of(cells, cells.label)
+    also = () if person is None else (person,)
+    cells = open_cells(existing_file(name_or_path), label, also, dialect, labelled=labelled)
+    cells = cells if person is None else with_person(cells, person)
+    apart = features is not None and set(features) <= set(cells.names)
+    but = [name for name in cells.names if name not in (features or ())] if apart else ()
+    rows = UnlistedRows.of(cells, cells.label, but)
     if classes is None:
         return Loaded(rows.as_they_come())
     return Loaded(rows.listed(check_classes(classes)))
 
 
 def open_table(
-    path: str | Path, table: Table, label: str | None = None, dialect: Dialect | None = None
+    path: str | Path,
+    table: Table,
+    label: str | None = None,
+    dialect: Dialect | None = None,
+    person: str | None = None,
 ) -> Cells:
-    """The cells of a file that has a declared table's columns; what else it has is not read. A text
-    file is written as the table says, or by a declared ``dialect`` of its own."""
+    """The cells of a file that has a declared table's columns, and one of persons if it is named;
+    what else it has is not read. A text file is written as the table says, or by a declared
+    ``dialect`` of its own."""
     if label not in (None, table.label_name):
         named = table.label_name or "the schema has none"
         raise InputError("label", "is not the schema's", value=label, fix=f"leave it out: {named}")
     written, labelled = dialect or table.file, table.label is not None
-    cells = open_cells(existing_file(path), table.label_name, labelled=labelled, dialect=written)
+    also = () if person is None else (person,)
+    cells = open_cells(existing_file(path), table.label_name, also, written, labelled=labelled)
     for name in table.names:
         check_column("schema", name, cells.names)
-    return cells
+    return cells if person is None else with_person(cells, person)
 
 
 def by_site(cells: Cells, column: str, names: Sequence[str | int]) -> list[Cells]:
@@ -139,7 +155,7 @@ def unread(cells: Cells, table: Table | None = None) -> dict[str, int]:
     nothing."""
     if table is not None:
         return table.unread(cells)
-    numeric = [name for name in cells.names if name != cells.label]
+    numeric = [name for name in cells.names if name not in (cells.label, cells.person)]
     counts = {name: int(np.isnan(cells.numbers([name])).sum()) for name in numeric}
     return {name: count for name, count in counts.items() if count}
 

@@ -43,19 +43,26 @@ def cells_of_arrays(X: npt.ArrayLike, y: npt.ArrayLike | None = None) -> Cells:
 
 
 def cells_of_columns(
-    columns: Any, names: Sequence[str], label: str | None, y: npt.ArrayLike | None = None
+    columns: Any,
+    names: Sequence[str],
+    label: str | None,
+    y: npt.ArrayLike | None = None,
+    person: str | None = None,
 ) -> Cells:
     """The named columns of anything that gives a column by its name, a DataFrame or a dict. The
-    labels are ``y``, or where that is not given the column ``label``."""
+    labels are ``y``, or where that is not given the column ``label``. ``person`` is the column that
+    says whose a row is."""
     found: dict[str, Any] = {}
     if y is not None and label is not None:
         found[label] = _array(y)
-    for name in (*names, *(() if label is None or found else (label,))):
+    more = (*(() if label is None or found else (label,)), *(() if person is None else (person,)))
+    for name in (*names, *more):
         try:
             cells = _array(columns[name])
         except (KeyError, IndexError, TypeError):
+            of = "of persons" if name == person else "of the schema"
             raise InputError(
-                "X", "lacks a column of the schema", value=name, fix="give it, or undeclare it"
+                "X", f"lacks a column {of}", value=name, fix="give it, or undeclare it"
             ) from None
         first = next(iter(found.values()), cells)
         if cells.ndim != 1 or cells.shape != first.shape:
@@ -66,7 +73,7 @@ def cells_of_columns(
                 fix="give columns, and y, of one length",
             )
         found[name] = cells
-    return Cells(len(first), found, label)
+    return Cells(len(first), found, label, person=person)
 
 
 def _array(cells: Any) -> npt.NDArray[Any]:

@@ -399,6 +399,8 @@ class Cells:
     names; they are not in ``columns``. ``without_value`` counts further records (private), of which
     nothing is known: lines with too few cells, say, or records of no site. ``dialect`` is of a
     text file, whose columns are Arrow arrays of text, with other numbers than in plain notation.
+    ``person`` names the column that says whose each record is, if one does. It is read for that
+    alone.
     """
 
     records: int
@@ -409,6 +411,7 @@ class Cells:
     image_shape: tuple[int, int] | None = None
     without_value: int = 0
     dialect: Dialect | None = None
+    person: str | None = None
 
     @property
     def names(self) -> tuple[str, ...]:

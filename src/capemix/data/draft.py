@@ -20,6 +20,7 @@ from capemix.data.column import Value
 from capemix.data.dialect import Dialect
 from capemix.data.finding import find_dialect
 from capemix.data.moments import DAY, seconds_of, seconds_of_day
+from capemix.data.persons import with_person
 from capemix.data.rows import MAX_CLASSES, label_place, named
 from capemix.data.schema import Category, Column, Identifier, Moment, Number, Table
 from capemix.errors import InputError
@@ -51,13 +52,14 @@ class Draft:
     left_out: dict[str, str]
 
 
-def draft_table(path: str | Path, label: str | None = None) -> Draft:
+def draft_table(path: str | Path, label: str | None = None, person: str | None = None) -> Draft:
     """A schema that covers a file's rows, and says how the file is written. Numbers, dates and
     times get a range that is rounded outwards, and text a list of its values. Text of which nearly
     every cell is different is taken for identifiers, to be made anew; text that hardly repeats is
-    left out."""
+    left out, and so is the column ``person``, which says whose a row is."""
     cells, dialect = find_dialect(path, label)
-    return _drafted(cells, label, dialect, outwards=True)
+    people = cells if person is None else with_person(cells, person)
+    return _drafted(people, label, dialect, outwards=True)
 
 
 def fitted_table(path: str | Path, label: str) -> Table:
@@ -69,8 +71,10 @@ def fitted_table(path: str | Path, label: str) -> Table:
 def _drafted(cells: Cells, label: str | None, dialect: Dialect | None, *, outwards: bool) -> Draft:
     columns: list[Column] = []
     left_out: dict[str, str] = {}
+    if cells.person is not None:
+        left_out[cells.person] = "it says whose a row is"
     for name in cells.names:
-        if name != label:
+        if name not in (label, cells.person):
             found = _column(name, cells, outwards)
             if isinstance(found, str):
                 left_out[name] = found

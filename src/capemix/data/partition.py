@@ -27,6 +27,7 @@ def partition(
       ``alpha`` skews the labels. A site may then miss a class, or have no rows at all.
 
     Within a site the rows keep their order. Records that are not among the rows go to the first.
+    People with several rows are dealt out as wholes, by their first row.
     One record may change where all others go. A sum over sites does not feel that; what each site
     draws a fixed number of rows from does, and then there is no guarantee.
     """
@@ -43,7 +44,11 @@ def partition(
             value=alpha,
             fix="give for example 0.1",
         )
-    site_of = _assign(rows, sites, how, alpha, seed)
+    heads, person_of = rows, np.arange(len(rows))
+    if rows.persons is not None:
+        _, first_rows, person_of = np.unique(rows.persons, return_index=True, return_inverse=True)
+        heads = rows.take(first_rows)
+    site_of = _assign(heads, sites, how, alpha, seed)[person_of]
     dealt = replace(rows, dealt=sites > 1)
     first, *others = (dealt.take(np.flatnonzero(site_of == site)) for site in range(sites))
     return replace(first, unfit=rows.unfit), *others

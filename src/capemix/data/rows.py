@@ -12,6 +12,7 @@ import numpy.typing as npt
 
 from capemix.data.cells import MISSING_WORDS, Cells, Features, Words, are_distinct, places
 from capemix.data.dialect import SEPARATORS
+from capemix.data.persons import whose
 from capemix.errors import InputError, quoted
 
 if TYPE_CHECKING:
@@ -45,6 +46,8 @@ class LabeledRows:
     public facts that nobody declared and no budget paid for: with any of them no release of these
     rows has a guarantee. ``dealt``: which of several sites has these rows was decided here, by all
     of them (`partition`).
+
+    ``persons``, where a column says whose each row is, are numbers for people (private).
     """
 
     features: npt.NDArray[np.uint8] | npt.NDArray[np.float64]
@@ -58,6 +61,7 @@ class LabeledRows:
     read_from_rows: tuple[str, ...] = ()
     dealt: bool = False
     label_place: int | None = None
+    persons: npt.NDArray[np.int64] | None = None
 
     def __post_init__(self) -> None:
         features, labels = np.asarray(self.features), np.asarray(self.labels)
@@ -76,6 +80,8 @@ class LabeledRows:
                 value=f"{labels.dtype} of shape {labels.shape}",
                 fix="give the position of each row's class in classes",
             )
+        if self.persons is not None and self.persons.shape != labels.shape:
+            raise InputError("persons", "must be one number for each row", fix="give as many")
         if labels.size and not 0 <= labels.min() <= labels.max() < len(self.classes):
             raise InputError(
                 "labels", "hold a code outside the classes", fix="give positions in classes"
@@ -133,7 +139,9 @@ class LabeledRows:
         among the rows stay behind."""
         chosen = np.asarray(indices)
         chosen = np.flatnonzero(chosen) if chosen.dtype == np.bool_ else chosen.astype(np.intp)
-        return replace(self, features=self.features[chosen], labels=self.labels[chosen], unfit=0)
+        persons = None if self.persons is None else self.persons[chosen]
+        rows, labels = self.features[chosen], self.labels[chosen]
+        return replace(self, features=rows, labels=labels, persons=persons, unfit=0)
 
     def columns(self, names: tuple[str, ...]) -> LabeledRows:
         """The named features, in that order."""
@@ -157,7 +165,8 @@ class UnlistedRows:
     ``features`` may hold NaN where a cell is no number: a row counts if all of the columns that are
     used have one. ``feature_names``, ``label_name`` and its place, and ``image_shape`` are public;
     records without a label have one word, that of `UNLABELLED`.
-    ``without_value`` counts further records, which fit no list.
+    ``without_value`` counts further records, which fit no list. ``persons`` are as in
+    `LabeledRows`, and -1 where a record is nobody's: it fits no list either.
     """
 
     features: Features
@@ -167,11 +176,13 @@ class UnlistedRows:
     image_shape: tuple[int, int] | None = None
     without_value: int = 0
     label_place: int | None = None
+    persons: npt.NDArray[np.int64] | None = None
 
     @classmethod
     def of(cls, cells: Cells, label: str | None, but: Sequence[str] = ()) -> UnlistedRows:
-        """Every column is a feature, other than the label and those of ``but``."""
-        names = tuple(name for name in cells.names if name != label and name not in but)
+        """Every column is a feature, other than the label, the persons' and those of ``but``."""
+        others = (label, cells.person, *but)
+        names = tuple(name for name in cells.names if name not in others)
         if not names:
             raise InputError(
                 "the table", "has no feature columns", fix="give at least one besides the label"
@@ -187,6 +198,7 @@ class UnlistedRows:
             label_place=label_place(cells, label, names),
             image_shape=cells.image_shape if whole else None,
             without_value=cells.without_value,
+            persons=None if cells.person is None else whose(cells, cells.person),
         )
 
     def __len__(self) -> int:
@@ -220,11 +232,13 @@ class UnlistedRows:
             features=self.features[chosen],
             words=self.words.take(chosen),
             without_value=0,
+            persons=None if self.persons is None else self.persons[chosen],
         )
 
     def fits(self) -> npt.NDArray[np.bool_]:
-        """Which records have a number in every column (private)."""
-        return np.asarray(np.isfinite(self.features).all(axis=1))
+        """Which records have a number in every column, and are somebody's (private)."""
+        found = np.isfinite(self.features).all(axis=1)
+        return np.asarray(found if self.persons is None else found & (self.persons >= 0))
 
     def listed(
         self, classes: tuple[str | int, ...], read_from_rows: tuple[str, ...] = ()
@@ -242,6 +256,7 @@ class UnlistedRows:
             image_shape=self.image_shape,
             unfit=int(len(self) - kept.sum()) + self.without_value,
             read_from_rows=read_from_rows,
+            persons=None if self.persons is None else self.persons[kept],
         )
 
     def as_they_come(self) -> LabeledRows:

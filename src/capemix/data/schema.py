@@ -33,6 +33,7 @@ from capemix.data.dialect import Dialect
 from capemix.data.identifiers import Identifier
 from capemix.data.mending import Rules
 from capemix.data.moments import Moment
+from capemix.data.persons import whose
 from capemix.data.rows import UNLABELLED, LabeledRows
 from capemix.documents import as_json, from_json, read
 from capemix.errors import InputError, quoted
@@ -221,16 +222,27 @@ class Table:
     def rows(self, cells: Cells) -> LabeledRows:
         """The records of a table, coded. Whether a record is among the rows, and what stands for
         it, depends on that record and on this schema alone."""
+        if cells.person in (self.label_name, *self.names) and cells.person is not None:
+            raise InputError(
+                "person",
+                "is a column of the schema, and would be released",
+                value=cells.person,
+                fix="take it out of the schema",
+            )
         labels = np.zeros(cells.records, dtype=np.int64)
         if self.label is not None:
             labels = self.label.read(cells)
-        rows = self.coded([column.read(cells) for column in self.columns], labels)
+        columns = [column.read(cells) for column in self.columns]
+        persons = None if cells.person is None else whose(cells, cells.person)
+        rows = self.coded(columns, labels, persons)
         return replace(rows, unfit=rows.unfit + cells.without_value)
 
-    def coded(self, cells: Sequence[Real | Codes], labels: Codes) -> LabeledRows:
-        """Rows from what each column has read of its cells. A record with a label below 0, or with
-        a cell that does not fit its column, counts for nothing."""
-        known = labels >= 0
+    def coded(
+        self, cells: Sequence[Real | Codes], labels: Codes, persons: Codes | None = None
+    ) -> LabeledRows:
+        """Rows from what each column has read of its cells. A record with a label or a person below
+        0, or with a cell that does not fit its column, counts for nothing."""
+        known = labels >= 0 if persons is None else (labels >= 0) & (persons >= 0)
         for column, values in zip(self.columns, cells, strict=True):
             known = known & column.fits(values)
         features = np.zeros((int(known.sum()), self.width))
@@ -245,6 +257,7 @@ class Table:
             table=self,
             unfit=int(len(labels) - known.sum()),
             read_from_rows=self.read_from_rows,
+            persons=None if persons is None else persons[known],
         )
 
     def with_logs(self) -> Table:

@@ -20,7 +20,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from capemix.collector import Origin
 from capemix.data.rows import LabeledRows
-from capemix.engines.local import check_sites, checked_source, origin_of
+from capemix.engines.local import check_sites, checked_source, counted_rows, origin_of
 from capemix.errors import InputError
 from capemix.plan import Plan
 from capemix.protocol.agreement import public_bytes
@@ -86,7 +86,7 @@ class InProcessEngine:
         roster = Roster(members[0], tuple(members[1:]))
         made = [
             _site(number, keys[number + 1], roster, rows, source)
-            for number, rows in enumerate(self._sites)
+            for number, rows in enumerate(counted_rows(plan, self._sites))
         ]
         with tempfile.TemporaryDirectory(prefix="capemix-spool-") as spool:
             run = Run(
@@ -111,7 +111,7 @@ def _site(
     draws = source.child("site", number)
 
     def make_share(query: SumQuery, masks: SiteKeys) -> SiteShare:
-        prepared = prepare_records(query, rows.features, rows.labels)
+        prepared = prepare_records(query, rows.features, rows.labels, rows.persons)
         try:
             return site_share(query, number, prepared, SourceDraws(query, draws), masks)
         finally:

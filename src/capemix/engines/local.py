@@ -12,6 +12,7 @@ from scipy.stats import norm
 
 from capemix.collector import Origin
 from capemix.data.cells import MISSING_WORDS, Words
+from capemix.data.persons import check_persons, counted, kept
 from capemix.data.rows import (
     DEALING,
     MAX_CLASSES,
@@ -57,6 +58,7 @@ class LocalEngine:
             self._sites = [rows]
         elif not isinstance(rows, UnlistedRows):
             self._sites = list(rows)
+        self._counted: tuple[object, list[LabeledRows]] | None = None
         self._progress, self._threads = progress, threads
 
     def check(self, plan: Plan) -> None:
@@ -64,6 +66,7 @@ class LocalEngine:
         if self._unlisted is None:
             check_sites(plan, self._sites)
             return
+        _check_persons(plan, self._unlisted)
         if plan.facts.classes is not None:
             raise InputError(
                 "rows", "have no list of classes", fix="list the classes that the plan declares"
@@ -77,16 +80,49 @@ class LocalEngine:
         rows = self._unlisted
         if rows is None or plan.federation.sites > 1:
             raise InputError("classes", "must be declared for these rows", fix="list them")
-        words = rows.take(rows.fits()).words
+        words = rows.take(_listing(rows, plan)).words
         found = listed_words(words, query, failure, self._source.child("round", query.name))
         self._sites = [rows.listed(named(list(found)))] if found else []
+        self._counted = None
         return found
 
-    def sum(self, plan: Plan, query: SumQuery) -> npt.NDArray[np.floating[Any]]:  # noqa: ARG002
+    def sum(self, plan: Plan, query: SumQuery) -> npt.NDArray[np.floating[Any]]:
         source = self._source if query.drawn else self._source.child("round", query.name)
-        return sum_shares(
-            query, self._sites, source, progress=self._progress, threads=self._threads
-        )
+        rows = self.counted(plan)
+        return sum_shares(query, rows, source, progress=self._progress, threads=self._threads)
+
+    def counted(self, plan: Plan) -> list[LabeledRows]:
+        """Each site's rows that count: the same ones for all sums of a release, so that what is
+        made of them is kept."""
+        how = plan.facts.rows_per_person, plan.one_class
+        if self._counted is None or self._counted[0] != how:
+            self._counted = how, counted_rows(plan, self._sites)
+        return self._counted[1]
+
+
+def counted_rows(plan: Plan, sites: Sequence[LabeledRows]) -> list[LabeledRows]:
+    """Each site's rows that count, by a rule that looks at one person alone."""
+    for rows in sites:
+        _check_persons(plan, rows)
+    most = plan.facts.rows_per_person
+    if most is None:
+        return list(sites)
+    return [counted(rows, most, one_class=plan.one_class) for rows in sites]
+
+
+def _check_persons(plan: Plan, rows: LabeledRows | UnlistedRows) -> None:
+    if (rows.persons is None) != (plan.facts.rows_per_person is None):
+        check_persons(rows.persons is not None, plan.facts.rows_per_person)
+
+
+def _listing(rows: UnlistedRows, plan: Plan) -> npt.NDArray[np.intp]:
+    """The records that count for a list of classes."""
+    most = plan.facts.rows_per_person
+    fit = np.flatnonzero(rows.fits())
+    if rows.persons is None or most is None:
+        return fit
+    labels = rows.words.positions[fit] if plan.one_class else None
+    return fit[kept(rows.persons[fit], most, labels)]
 
 
 def checked_source(source: Source | None) -> Source:
@@ -130,6 +166,7 @@ def check_sites(plan: Plan, sites: Sequence[LabeledRows]) -> None:
                 value=len(rows.classes),
                 fix="plan with the facts of these rows",
             )
+        _check_persons(plan, rows)
         if rows.table != plan.facts.table:
             raise InputError("schema", "must be the same at every site", fix="code all rows by one")
         _check_columns(plan, rows.feature_names)
@@ -180,7 +217,7 @@ def sum_shares(
         keys = {site.site: site for site in deal_keys(graph, source)}
     total = Aggregate(query)
     for index, rows in enumerate(sites):
-        prepared = prepare_records(query, rows.features, rows.labels)
+        prepared = prepare_records(query, rows.features, rows.labels, rows.persons)
         draws = SourceDraws(query, source.child("site", index))
         own = keys.get(index)
         total.add(
@@ -203,8 +240,13 @@ def listed_words(words: Words, query: SumQuery, failure: float, source: Source) 
     (twice, for a record that is replaced by one with another word). Z, a rounded Gaussian, is below
     m with probability at least P(N < m - 1), so the threshold is L + 1 + ceil(sigma z), z the
     normal quantile.
+
+    A person with up to r records adds up to r to the counts, all of which is one Gaussian with a
+    shift of r at most; and has up to r words that nobody else has, of which each shows with a
+    chance of ``failure`` / 2r at most by a threshold of r L + 1 + ceil(sigma z).
     """
-    unit, deviation = query.lattice_norm_bound, query.site_deviation
+    unit, deviation = query.record_lattice, query.site_deviation
+    count = query.line.per_person
     if unit is None:
         raise InputError(
             "classes",
@@ -216,7 +258,7 @@ def listed_words(words: Words, query: SumQuery, failure: float, source: Source) 
     present = sorted(counts)
     noisy = np.array([counts[word] for word in present], dtype=np.int64) * unit
     rounded_gaussian(deviation).add_to(noisy, source.stream("noise"))
-    passed = noisy >= list_threshold(unit, deviation, failure)
+    passed = noisy >= list_threshold(count * unit, deviation, failure / count)
     kept = sorted(np.flatnonzero(passed).tolist(), key=lambda at: -noisy[at])[:MAX_CLASSES]
     return {present[at]: float(noisy[at]) / unit for at in kept}
 

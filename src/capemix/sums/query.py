@@ -46,7 +46,8 @@ class SumQuery:
 
     ``name`` is the line's, or one of its names where it is asked for several times.
     ``noise_multiplier`` is the deviation of the noise on the sum over all sites, over what one
-    record can add. ``statistic`` is what a record adds; None while the sum is only planned.
+    record can add, or all of one person's. ``statistic`` is what a record adds; None while the sum
+    is only planned.
     """
 
     name: str
@@ -60,13 +61,14 @@ class SumQuery:
         """This sum of a statistic, if it is one that the outline has room for."""
         line = self.line
         said = kind_of(statistic), statistic.groups, statistic.width
+        bound = line.l2_norm_bound / line.per_person
         if said != (line.statistic, line.groups, line.width) or not (
-            abs(statistic.l2_norm_bound - line.l2_norm_bound) <= 1e-12 * line.l2_norm_bound
+            abs(statistic.l2_norm_bound - bound) <= 1e-12 * bound
         ):
             raise InputError(
                 f"the sum {self.name!r}",
                 f"must be of kind {line.statistic}, for {line.groups} groups of {line.width}"
-                f" numbers with a norm bound of {line.l2_norm_bound:g}",
+                f" numbers with a norm bound of {bound:g}",
                 value=f"{said[0]}, {said[1]}, {said[2]}, {statistic.l2_norm_bound:g}",
                 fix="ask for what the outline says",
             )
@@ -122,7 +124,7 @@ class SumQuery:
 
     @property
     def site_multiplier(self) -> float:
-        """One site's own noise over what one record can add."""
+        """One site's own noise over what one record, or person, can add."""
         return self.noise_multiplier * (1.0 / math.sqrt(self.federation.sites))
 
     @property
@@ -130,13 +132,21 @@ class SumQuery:
         return self.law is not NoiseLaw.GAUSSIAN
 
     @property
-    def lattice_norm_bound(self) -> int | None:
-        """The norm bound in lattice units: fine enough that truncation is small beside the noise,
-        coarse enough for 16-bit rows and a noise table that fits the cache. None in real
-        arithmetic."""
+    def record_lattice(self) -> int | None:
+        """The norm bound of one record's part in lattice units: fine enough that truncation is
+        small beside the noise, coarse enough for 16-bit rows (where records are drawn, a person's
+        are one) and a noise table that fits the cache. None in real arithmetic."""
         if not self.on_lattice:
             return None
-        return lattice_norm_bound(self.site_multiplier, self.width)
+        count = self.line.per_person
+        fine = lattice_norm_bound(self.site_multiplier * count, self.width)
+        return min(fine, MAX_LATTICE_NORM // count) if self.drawn else fine
+
+    @property
+    def lattice_norm_bound(self) -> int | None:
+        """The line's norm bound in lattice units: that of all records of a person."""
+        each = self.record_lattice
+        return None if each is None else each * self.line.per_person
 
     @property
     def lattice_scale(self) -> float:

@@ -32,6 +32,7 @@ from capemix.zerosum.masks import GaussianMasks, Masks, RingMasks, SiteKeys, add
 _LOG: Final = logging.getLogger(__name__)
 
 Array = npt.NDArray[Any]
+Codes = npt.NDArray[np.int64]
 Progress = Callable[[int], None]
 """Called with the number of query rows just finished."""
 
@@ -112,7 +113,7 @@ def masks_of(query: SumQuery) -> Masks:
 
 def prepare_site(query: SumQuery, features: Array, labels: npt.NDArray[np.int64]) -> Prepared:
     """A site's rows as the sum needs them: kept one by one where they are drawn, or added up."""
-    statistic, lattice = query.summed, query.lattice_norm_bound
+    statistic, lattice = query.summed, query.record_lattice
     if features.ndim != 2 or features.shape[1] != statistic.columns:
         raise InputError(
             "rows",
@@ -126,29 +127,56 @@ def prepare_site(query: SumQuery, features: Array, labels: npt.NDArray[np.int64]
         return statistic.rows_by_group(features, labels, lattice)
     sums = np.zeros(query.shape, dtype=np.float64 if lattice is None else np.int64)
     statistic.add_to(sums, features, labels, lattice)
-    return SummedRows(sums, statistic.l2_norm_bound, lattice)
+    count = query.line.per_person
+    bound = None if lattice is None else count * lattice
+    return SummedRows(sums, count * statistic.l2_norm_bound, bound)
 
 
-def prepare_records(query: SumQuery, features: Array, labels: npt.NDArray[np.int64]) -> Prepared:
+def prepare_records(
+    query: SumQuery, features: Array, labels: Codes, persons: Codes | None = None
+) -> Prepared:
     """As `prepare_site`, but what goes wrong with a record costs that record and no other: it adds
     nothing, and the others add what they would without it. What a plan is wrong in is said at once,
-    whatever the records are and however many."""
-    none = features[:0], labels[:0]
-    prepare_site(query, *none)
+    whatever the records are and however many. ``persons`` says whose each row is: no more than the
+    sum is planned for are one's, and where records are drawn they are one's own row."""
+    most = query.line.per_person
+    if most > 1 and persons is None:
+        raise ValueError("the sum is of people with several rows, but nothing says whose these are")
+    whose = persons if query.drawn and most > 1 else None
+    none = _ready(query, features[:0], labels[:0], None if whose is None else whose[:0])
     failed: Counter[str] = Counter()
-    parts = _parts_made_ready(query, features, labels, failed)
-    made = _together(next(parts, None) or prepare_site(query, *none), parts)
+    parts = _parts_made_ready(query, features, labels, whose, failed)
+    made = _together(next(parts, None) or none, parts)
     for name, count in failed.items():  # the error's own text may hold a value
         _LOG.error("%d records could not be made ready (%s): they add nothing", count, name)
+    return made if whose is None else _kept(made).of_persons(most)
+
+
+def _kept(made: Prepared) -> PreparedRows:
+    if not isinstance(made, PreparedRows):
+        raise ValueError("people are drawn, but what each of their records adds is not kept")
     return made
 
 
+def _ready(query: SumQuery, features: Array, labels: Codes, whose: Codes | None) -> Prepared:
+    """With whose each row is, if it is asked: the rows of a group stand as their records do."""
+    if whose is None:
+        return prepare_site(query, features, labels)
+    made = _kept(prepare_site(query, features, labels))
+    groups = [labels >= 0] if len(made.by_group) == 1 else None
+    groups = groups or [labels == group for group in range(len(made.by_group))]
+    persons = tuple(whose[group] for group in groups)
+    if any(len(rows) != len(of) for rows, of in zip(made.by_group, persons, strict=True)):
+        raise ValueError("a record adds no row, or several")
+    return replace(made, persons=persons)
+
+
 def _parts_made_ready(
-    query: SumQuery, features: Array, labels: npt.NDArray[np.int64], failed: Counter[str]
+    query: SumQuery, features: Array, labels: Codes, whose: Codes | None, failed: Counter[str]
 ) -> Iterator[Prepared]:
     """All at once; or if that fails by halves, down to the records that it fails for."""
     try:
-        made = prepare_site(query, features, labels)
+        made = _ready(query, features, labels, whose)
     except Exception as error:
         if len(features) <= 1:
             failed[type(error).__name__] += 1
@@ -158,7 +186,8 @@ def _parts_made_ready(
         return
     half = len(features) // 2
     for part in (slice(half), slice(half, None)):
-        yield from _parts_made_ready(query, features[part], labels[part], failed)
+        of = None if whose is None else whose[part]
+        yield from _parts_made_ready(query, features[part], labels[part], of, failed)
 
 
 def _together(first: Prepared, others: Iterable[Prepared]) -> Prepared:
@@ -172,7 +201,11 @@ def _together(first: Prepared, others: Iterable[Prepared]) -> Prepared:
     if len(parts) == 1:
         return first
     groups = zip(*(part.by_group for part in parts), strict=True)
-    return replace(first, by_group=tuple(np.concatenate(group) for group in groups))
+    made = replace(first, by_group=tuple(np.concatenate(group) for group in groups))
+    if first.persons is None:
+        return made
+    persons = zip(*(part.persons or () for part in parts), strict=True)
+    return replace(made, persons=tuple(np.concatenate(group) for group in persons))
 
 
 def check_site(query: SumQuery, labels: npt.NDArray[np.int64], *, sound: bool = True) -> None:

@@ -12,6 +12,7 @@ from typing import Any, Protocol, TypeVar, runtime_checkable
 import numpy as np
 import numpy.typing as npt
 
+from capemix.data.persons import together
 from capemix.documents import enlist, family
 from capemix.queries import SIGNED
 
@@ -53,12 +54,26 @@ class PreparedRows:
     """One site's rows by group, none longer than its bound.
 
     On the lattice ``by_group`` holds int16 arrays and the bound is ``lattice_norm_bound`` units;
-    in real arithmetic it holds float64 arrays, bounded by ``l2_norm_bound``.
+    in real arithmetic it holds float64 arrays, bounded by ``l2_norm_bound``. ``persons``, where it
+    is said, are those of the rows: one's rows are drawn together, see `of_persons`.
     """
 
     by_group: tuple[Array, ...]
     l2_norm_bound: float
     lattice_norm_bound: int | None
+    persons: tuple[Codes, ...] | None = None
+
+    def of_persons(self, most: int) -> PreparedRows:
+        """One row for each person, what theirs add together: of ``most`` rows at most."""
+        if self.persons is None:
+            raise ValueError("nothing says whose these rows are")
+        pairs = zip(self.by_group, self.persons, strict=True)
+        lattice = self.lattice_norm_bound
+        return PreparedRows(
+            tuple(together(rows, persons) for rows, persons in pairs),
+            most * self.l2_norm_bound,
+            None if lattice is None else most * lattice,
+        )
 
     def __repr__(self) -> str:
         return f"PreparedRows(groups={len(self.by_group)}, l2_norm_bound={self.l2_norm_bound})"
@@ -66,8 +81,8 @@ class PreparedRows:
 
 @dataclass(frozen=True, eq=False)
 class SummedRows:
-    """What a site's records add up to, groups by width: integers, each record's part of norm
-    ``lattice_norm_bound`` at most; or in real arithmetic, ``l2_norm_bound``."""
+    """What a site's records add up to, groups by width: integers, each record's part (or a
+    person's) of norm ``lattice_norm_bound`` at most; or in real arithmetic, ``l2_norm_bound``."""
 
     sums: Array
     l2_norm_bound: float

@@ -17,6 +17,7 @@ class Coverage(StrEnum):
 
     PUBLIC = "public"  # uses declared constants only
     PER_ROW = "per-row"  # depends on the row alone
+    PER_PERSON = "per-person"  # depends on one person's rows alone
     PAID = "paid for"  # reads other rows, within the budget
     NOT_COVERED = "not covered"  # reads other rows, with no budget
 

@@ -27,6 +27,7 @@ from capemix.cli.options.names import (
     SiteNoiseName,
     TestSeed,
 )
+from capemix.cli.options.people import People, Person, RowsPerPerson
 from capemix.cli.options.trained import Trained
 
 __all__ = [
@@ -56,7 +57,10 @@ __all__ = [
     "Opened",
     "Out",
     "PaperModes",
+    "People",
+    "Person",
     "RelationName",
+    "RowsPerPerson",
     "Scheme",
     "SchemeName",
     "SiteNoiseName",

@@ -11,6 +11,7 @@ import typer
 from capemix.cli.options.facts import DeclaredFacts, parse_names
 from capemix.cli.options.groups import MORE, SITES
 from capemix.cli.options.names import TestSeed
+from capemix.cli.options.people import People
 from capemix.errors import InputError
 
 if TYPE_CHECKING:
@@ -182,11 +183,20 @@ class DataOptions:
             )
         return self.file or self.data or DEFAULT_DATASET
 
-    def open(self, facts: DeclaredFacts, dealing: Dealing) -> Opened:
+    def open(self, facts: DeclaredFacts, dealing: Dealing, people: People) -> Opened:
         """The rows. Those of a file whose classes nobody declares are left unlisted."""
-        from capemix.data import DATASETS, by_site, existing_file, open_cells, open_data, open_table
+        from capemix.data import (
+            DATASETS,
+            by_site,
+            existing_file,
+            open_cells,
+            open_data,
+            open_table,
+            with_person,
+        )
 
-        source = self.source
+        people.check()
+        source, person = self.source, people.person
         column, names = dealing.named()
         classes = parse_names("classes", facts.classes)
         if self.schema is not None:
@@ -200,24 +210,25 @@ class DataOptions:
                     fix="choose one, or give a file",
                 )
             table = None if self.schema in (None, DRAFT) else self._table(source)
-            known = open_data(source, self.label, classes=classes, table=table)
+            known = open_data(source, self.label, classes=classes, table=table, person=person)
             return Opened(whole=known.train, test=known.test, info=known.info)
-        declared = None if self.schema is None else self._table(source)
+        declared = None if self.schema is None else self._table(source, person)
         if declared is not None:
-            cells = open_table(source, declared, self.label)
+            cells = open_table(source, declared, self.label, person=person)
         else:
-            but = () if column is None else (column,)
-            cells = open_cells(existing_file(source), self.label, but)
+            also = tuple(each for each in (column, person) if each is not None)
+            cells = open_cells(existing_file(source), self.label, also)
+            cells = cells if person is None else with_person(cells, person)
         return _opened(
             cells, declared, classes, column, by_site(cells, column, names) if column else None
         )
 
-    def _table(self, source: str) -> Table:
+    def _table(self, source: str, person: str | None = None) -> Table:
         from capemix.data import Table, draft_table
 
         if self.schema != DRAFT:
             return Table.read(Path(str(self.schema)))
-        return draft_table(source, self.label).table
+        return draft_table(source, self.label, person).table
 
 
 def _opened(

@@ -182,7 +182,7 @@ class _Trial:
             (self.work / file).write_text(json.dumps(documents.as_json(found)))
         (self.work / "plan.json").write_text(plan_text(self.plan))
         for site, rows in enumerate(sites):
-            _write_rows(rows, self._data(site, rows.image_shape is not None))
+            _write_rows(rows, self._data(site, rows.image_shape is not None), self._person)
         config = run_config(
             plan=self.work / "plan.json",
             roster=self.work / "roster.json",
@@ -195,6 +195,16 @@ class _Trial:
         if self.simulated:
             config[AGENT_SOCKETS] = str(self.work / "agent-{}.socket")
         write_app(self.work / "app", config)
+
+    @property
+    def _person(self) -> str | None:
+        """What the column of persons is called in the sites' files, if there is one."""
+        facts, name = self.plan.facts, "person"
+        if facts.rows_per_person is None:
+            return None
+        while name in (*facts.features, facts.label):
+            name += "_"
+        return name
 
     def _data(self, site: int, images: bool) -> Path:
         return self.work / f"rows-{site}{'.npz' if images else '.parquet'}"
@@ -246,6 +256,7 @@ class _Trial:
         command += ["--roster", self.work / "roster.json", "--policy", self.work / "policy.json"]
         command += ["--data", self._data(site, images)]
         command += [] if self.plan.facts.label is None else ["--label", self.plan.facts.label]
+        command += [] if self._person is None else ["--person", self._person]
         command += ["--lineage", "trial", "--ledger", self.work / f"site-{site}.db"]
         command += ["--new-lineage"]
         command += ["--socket", self._socket(site)]
@@ -355,21 +366,22 @@ def _permissive(plan: Plan) -> Policy:
     return replace(allowed, **sizes)
 
 
-def _write_rows(rows: LabeledRows, path: Path) -> None:
+def _write_rows(rows: LabeledRows, path: Path, person: str | None = None) -> None:
+    persons = {} if person is None else {person: rows.persons}
     labels = {str(rows.label_name): np.array(rows.classes)[rows.labels]}
     if rows.image_shape is not None:
         images = rows.features.reshape(-1, *rows.image_shape)
-        arrays: dict[str, Any] = {"X": images, **labels}
+        arrays: dict[str, Any] = {"X": images, **labels, **persons}
         np.savez(path, **arrays)
         return
     if rows.table is not None:
-        write_table(rows, path)
+        write_table(rows, path, person)
         return
     import pyarrow as pa
     import pyarrow.parquet as pq
 
     columns: dict[str, Any] = dict(zip(rows.feature_names, rows.features.T, strict=True))
-    pq.write_table(pa.table({**columns, **labels}), path)
+    pq.write_table(pa.table({**columns, **labels, **persons}), path)
 
 
 def _hand_over(made: Path, out: Path) -> None:

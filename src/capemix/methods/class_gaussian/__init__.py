@@ -123,9 +123,7 @@ class ClassGaussian(Method):
     def chosen(self, plan: Plan, records: float) -> Choice:
         """For so many records, as declared or counted with noise."""
         most = self.most_rank(plan)
-        return rank_and_octave(
-            records, plan.known.groups, most, plan.multiplier or 0.0, plan.relation
-        )
+        return rank_and_octave(records, plan.known.groups, most, plan.record_noise, plan.relation)
 
     def outline(self, plan: Plan) -> tuple[QueryShape, ...]:
         facts = plan.known

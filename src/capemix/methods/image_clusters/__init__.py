@@ -195,9 +195,7 @@ class ImageClusters(Method):
             len(plan.known.listed),
             min(self.most_rank(plan), self.smooth(plan)),
             MOST_CLUSTERS,
-            plan.relation.moves(COUNTED)
-            * (plan.multiplier or 0.0)
-            / math.sqrt(SHARES[CLUSTER_SPREADS]),
+            plan.relation.moves(COUNTED) * plan.record_noise / math.sqrt(SHARES[CLUSTER_SPREADS]),
         )
         return {"rank": rank, "clusters": clusters}
 

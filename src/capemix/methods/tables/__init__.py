@@ -92,7 +92,7 @@ class Tables(Method):
     def chosen(self, plan: Plan, records: float) -> Choice:
         """For so many records, as declared or counted with noise."""
         most = self.most_rank(plan.known)
-        return choice_for(plan.known, plan.multiplier or 0.0, records, most, plan.relation)
+        return choice_for(plan.known, plan.record_noise, records, most, plan.relation)
 
     def outline(self, plan: Plan) -> tuple[QueryShape, ...]:
         likely = choices_of(plan.known, self.most_rank(plan.known))[0]
