@@ -9,10 +9,11 @@ from typing import Any
 
 import numpy.typing as npt
 
-from capemix.agent import Agent, SiteState, load_identity, new_identity
+from capemix.agent import Agent, SiteState
 from capemix.collector import Origin
 from capemix.data import LabeledRows, UnlistedRows
 from capemix.errors import InputError
+from capemix.identity import load_identity, new_identity
 from capemix.ledger import Ledger
 from capemix.plan import Plan
 from capemix.protocol.agreement import public_bytes

@@ -27,7 +27,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from capemix import documents
-from capemix.agent import lacking, load_identity, new_identity
+from capemix.agent import lacking
 from capemix.cli.options import parse_sizes
 from capemix.data import LabeledRows, Table, UnlistedRows, by_site, draft_table, open_cells
 from capemix.data.idx import parse_idx, read_gzip_idx
@@ -42,6 +42,7 @@ from capemix.engines.flower.settings import Settings
 from capemix.engines.local import LocalEngine
 from capemix.errors import InputError
 from capemix.facts import CLASS_SIZES, RANGES, Facts, map_of
+from capemix.identity import load_identity, new_identity
 from capemix.kernels import machine
 from capemix.ledger import Account
 from capemix.methods.class_gaussian import ClassGaussian

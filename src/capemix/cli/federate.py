@@ -66,7 +66,7 @@ def plan(
     json: opt.Json = False,
 ) -> None:
     """Write down what is proposed to the sites, from public facts only."""
-    from capemix.cli.show import spinner
+    from capemix.cli.progress import spinner
     from capemix.engines.flower.files import plan_text
     from capemix.journal import plan_digest
 

@@ -36,6 +36,7 @@ Normalise = Annotated[
     opt.Adversary,
     opt.Dealing,
     opt.PaperModes,
+    opt.Signed,
 )
 def synth(
     data: opt.DataOptions,
@@ -45,6 +46,7 @@ def synth(
     adversary: opt.Adversary,
     dealing: opt.Dealing,
     paper: opt.PaperModes,
+    signed: opt.Signed,
     context: typer.Context,
     epsilon: opt.Epsilon,
     out: opt.Out,
@@ -60,7 +62,9 @@ def synth(
     FILE is a .csv, .tsv, .txt, .parquet or .npz file; or digits, mnist or fashion-mnist. What is
     not declared (classes, ranges) is measured, and paid for out of the budget.
     """
-    from capemix.cli.show import account_of, print_json, print_release, progress_of, spinner
+    from capemix import documents
+    from capemix.cli.progress import progress_of, spinner
+    from capemix.cli.show import account_of, print_json, print_release, print_signer
     from capemix.engines.local import LocalEngine
     from capemix.plan import make_plan
     from capemix.randomness.source import SeededSource, SystemSource
@@ -101,18 +105,21 @@ def synth(
             **adversary.who(),
             **paper.who(),
         )
+    identity, new_key = signed.identity()  # before anything is paid for
     with progress_of(plan, quiet=json) as (by_rows, by_sums):
         source = SystemSource() if seed is None else SeededSource(seed)
         engine = LocalEngine(rows, source, progress=by_rows)
         release = run(plan, engine, lineage, progress=by_sums)
     with spinner("writing the release", quiet=json):
-        folder = release.save(out, csv=csv)
+        folder = release.save(out, csv=csv, identity=identity)
     made = cast("Plan", release.plan)
     if json:
         said = {"warnings": list(release.warnings), "out": str(folder)}
+        said["signer"] = None if identity is None else documents.as_json(identity.member)
         print_json({**account_of(made, release.guarantee), **said})
     else:
         print_release(release, folder, made)
+        print_signer(None if identity is None else identity.member, new=new_key)
 
 
 def check_epsilon(epsilon: float) -> None:

@@ -27,6 +27,7 @@ from capemix.cli.options.names import (
     SiteNoiseName,
     TestSeed,
 )
+from capemix.cli.options.signed import Signed, own_key
 from capemix.cli.options.trained import Trained
 
 __all__ = [
@@ -59,10 +60,12 @@ __all__ = [
     "RelationName",
     "Scheme",
     "SchemeName",
+    "Signed",
     "SiteNoiseName",
     "Sites",
     "TestSeed",
     "Trained",
+    "own_key",
     "parse_names",
     "parse_sizes",
     "with_options",

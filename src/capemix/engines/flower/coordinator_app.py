@@ -22,7 +22,6 @@ from flwr.common import log
 from flwr.serverapp import Grid, ServerApp
 
 from capemix import documents
-from capemix.agent import load_identity
 from capemix.collector import Origin
 from capemix.engines.flower.envelope import Refused
 from capemix.engines.flower.exchange import exchange
@@ -44,6 +43,7 @@ from capemix.engines.flower.rounds import Round
 from capemix.engines.flower.settings import Settings
 from capemix.engines.flower.unfinished import Made, Unfinished
 from capemix.errors import CapemixError, InputError, printable
+from capemix.identity import load_identity
 from capemix.plan import Plan
 from capemix.protocol.coordinator import Run
 from capemix.protocol.hello import new_challenge, site_of
