@@ -22,6 +22,7 @@ from capemix.cli.sample import sample
 from capemix.cli.schema import schema
 from capemix.cli.site import keygen, site
 from capemix.cli.synth import synth
+from capemix.cli.verify import key, verify
 
 app = Commands(
     add_completion=False,
@@ -32,6 +33,8 @@ app = Commands(
 app.command(cls=MethodCommand)(synth)
 app.command()(sample)
 app.command()(evaluate)
+app.command()(verify)
+app.command()(key)
 app.command()(methods)
 app.command("data")(describe)
 app.add_typer(schema, name="schema")

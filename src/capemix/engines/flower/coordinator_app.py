@@ -43,8 +43,9 @@ from capemix.engines.flower.rounds import Round
 from capemix.engines.flower.settings import Settings
 from capemix.engines.flower.unfinished import Made, Unfinished
 from capemix.errors import CapemixError, InputError, printable
-from capemix.identity import load_identity
+from capemix.identity import Identity, load_identity
 from capemix.plan import Plan
+from capemix.protocol.consents import CONSENTS, Consents, SumConsents
 from capemix.protocol.coordinator import Run
 from capemix.protocol.hello import new_challenge, site_of
 from capemix.protocol.journal import Journal
@@ -123,7 +124,12 @@ def _conduct(grid: Grid, settings: Settings, outcome: Outcome) -> None:
         _say(f"going on with the release that was begun in {unfinished.folder}")
     engine = FlowerEngine(grid, settings, outcome, roster, identity, node_of, unfinished)
     try:
-        run(plan, engine).save(settings.out)
+        made = run(plan, engine)
+        made.save(
+            settings.out,
+            identity=Identity(roster.coordinator.name, identity),
+            beside={CONSENTS: Consents(roster, tuple(engine.consents)).text()},
+        )
     except ProtocolError:
         outcome.status = ENDED  # it can only be proposed again
         if not engine.may_ask_again:
@@ -159,6 +165,8 @@ class FlowerEngine:
         self._seeded = False
         self.may_ask_again = False
         """Whether more sites within reach could still take back what they paid for a failed run."""
+        self.consents: list[SumConsents] = []
+        """What the sites signed of each sum so far."""
 
     def check(self, plan: Plan) -> None:
         check_fits(plan)
@@ -182,6 +190,8 @@ class FlowerEngine:
             for site, why in of.items():
                 said.setdefault(site, why)
         self._seeded |= made.seeded
+        if made.consents is not None:
+            self.consents.append(made.consents)
         return sums
 
     def _make(
@@ -229,7 +239,8 @@ class FlowerEngine:
                 raise ProtocolError(run.failed)
             outcome.peak_memory["coordinator in rounds"] = peak_memory()
             _say("taking the masks off")
-            return run.release_sums(), Made(run.included, run.seeded, lost, blamed)
+            made = Made(run.included, run.seeded, lost, blamed, run.consents())
+            return run.release_sums(), made
         finally:
             journal.close()
 

@@ -21,6 +21,7 @@ from capemix import documents
 from capemix.engines.flower.files import write_whole
 from capemix.errors import InputError
 from capemix.plan import Plan
+from capemix.protocol.consents import SumConsents
 from capemix.protocol.roster import Roster
 from capemix.protocol.wire import digest
 
@@ -46,6 +47,7 @@ class Made:
     seeded: bool
     lost: dict[str, str] = field(default_factory=dict)
     blamed: dict[str, str] = field(default_factory=dict)
+    consents: SumConsents | None = None
 
 
 class Unfinished:
