@@ -5,9 +5,11 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import time
 from collections.abc import Callable, Iterator
+from html import escape
 from pathlib import Path
 from typing import Any
 
@@ -340,6 +342,45 @@ def test_every_part_of_the_consents_is_the_sites(
     (release / CONSENTS).unlink()
     rewrite(release, written, coordinator)
     assert "rows" in failed(verify(release))
+
+
+# -- the certificate -------------------------------------------------------------------------------
+
+
+def test_a_certificate_says_what_is_promised_and_what_a_check_found(
+    capemix: Capemix, copy: Path, key: Identity, tmp_path: Path
+) -> None:
+    page = tmp_path / "page.html"
+    ran = capemix("certificate", copy, "--key", key.member.identity, "--out", page)
+    assert (ran.code, ran.err) == (0, "")
+    said = page.read_text()
+    manifest = manifest_of(copy)
+    for words in (
+        *manifest["guarantee"]["assumptions"],
+        "epsilon 5, delta 1e-05",
+        "in a ledger, as people, head 2-",
+        "signed by clinic",
+        "it is the key that you gave",
+        time.strftime("%Y-%m-%d", time.gmtime()),
+    ):
+        assert escape(words) in said
+    assert not re.search(r"<script|<img|https?://|url\(", said)
+    assert "@page" in said
+    for out in (page, copy / "page.html", tmp_path / "page.pdf"):
+        assert capemix("certificate", copy, "--out", out).code == 2
+    (copy / "more.txt").write_text("more")
+    assert capemix("certificate", copy, "--out", tmp_path / "other.html").code == 2
+    assert not (tmp_path / "other.html").exists()
+
+
+def test_words_of_a_release_are_no_markup_on_its_certificate(
+    copy: Path, key: Identity, capemix: Capemix, tmp_path: Path
+) -> None:
+    written = manifest_of(copy)
+    written["how_made"]["lineage"] = "<script>people</script>"
+    rewrite(copy, written, key)
+    assert capemix("certificate", copy, "--out", tmp_path / "page.html").code == 0
+    assert "<script" not in (tmp_path / "page.html").read_text()
 
 
 # -- a folder that means ill -----------------------------------------------------------------------

@@ -22,7 +22,7 @@ from capemix.cli.sample import sample
 from capemix.cli.schema import schema
 from capemix.cli.site import keygen, site
 from capemix.cli.synth import synth
-from capemix.cli.verify import key, verify
+from capemix.cli.verify import certificate, key, verify
 
 app = Commands(
     add_completion=False,
@@ -34,6 +34,7 @@ app.command(cls=MethodCommand)(synth)
 app.command()(sample)
 app.command()(evaluate)
 app.command()(verify)
+app.command()(certificate)
 app.command()(key)
 app.command()(methods)
 app.command("data")(describe)

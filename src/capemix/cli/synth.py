@@ -114,7 +114,7 @@ def synth(
         folder = release.save(out, csv=csv, identity=identity)
     made = cast("Plan", release.plan)
     if json:
-        said = {"warnings": list(release.warnings), "out": str(folder)}
+        said: dict[str, Any] = {"warnings": list(release.warnings), "out": str(folder)}
         said["signer"] = None if identity is None else documents.as_json(identity.member)
         print_json({**account_of(made, release.guarantee), **said})
     else:

@@ -1,13 +1,15 @@
-"""`capemix verify`, `capemix key`: what a release's folder says of itself, held against itself."""
+"""`capemix verify`, `capemix certificate`, `capemix key`: whether a release is what it says."""
 
 from __future__ import annotations
 
+import hashlib
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from capemix.cli import options as opt
+from capemix.errors import InputError
 
 Folder = Annotated[Path, typer.Argument(metavar="FOLDER", help="A release.")]
 Key = Annotated[
@@ -51,6 +53,46 @@ _SUMMARY = {
     1: "Something does not hold: do not use this release.",
     3: "Nothing is wrong, but not all of it could be checked.",
 }
+
+
+def certificate(
+    folder: Folder,
+    out: Annotated[Path, typer.Option(help="A new .html file, outside the release.")],
+    key: Key = None,
+) -> None:
+    """A page to sign and file, of a release that was checked: what is promised, how it was made,
+    what held. A browser prints it on one sheet, or as PDF."""
+    from capemix.certificate import certificate as page
+    from capemix.release import MANIFEST, outside_releases
+    from capemix.verify import Trusted
+    from capemix.verify import verify as look
+
+    target = outside_releases(out)
+    if target.suffix != ".html" or target.exists():
+        problem = "is in use" if target.exists() else "must end in .html"
+        raise InputError("--out", problem, value=out, fix="name a new HTML file")
+    verdict = look(folder, None if key is None else Trusted.of(key))
+    if verdict.manifest is None or verdict.exit_code == 1:
+        raise InputError(
+            "FOLDER", "does not hold", value=folder, fix="see what with `capemix verify`"
+        )
+    digest = hashlib.sha256((folder / MANIFEST).read_bytes()).hexdigest()
+    try:
+        made = page(verdict.manifest, verdict, digest)
+    except (KeyError, TypeError, ValueError):  # of a plan that nothing could be worked out from
+        raise InputError(
+            "FOLDER", "has no guarantee to certify", value=folder, fix="get the release again"
+        ) from None
+    try:
+        target.write_text(made, "utf-8")
+    except OSError as error:
+        raise InputError(
+            "--out",
+            f"cannot be written: {(error.strerror or 'unknown error').lower()}",
+            value=out,
+            fix="name a file in a folder that you may write to",
+        ) from None
+    print(target)
 
 
 def key(json: opt.Json = False) -> None:

@@ -45,7 +45,6 @@ from capemix.engines.flower.unfinished import Made, Unfinished
 from capemix.errors import CapemixError, InputError, printable
 from capemix.identity import Identity, load_identity
 from capemix.plan import Plan
-from capemix.protocol.consents import CONSENTS, Consents, SumConsents
 from capemix.protocol.coordinator import Run
 from capemix.protocol.hello import new_challenge, site_of
 from capemix.protocol.journal import Journal
@@ -124,12 +123,8 @@ def _conduct(grid: Grid, settings: Settings, outcome: Outcome) -> None:
         _say(f"going on with the release that was begun in {unfinished.folder}")
     engine = FlowerEngine(grid, settings, outcome, roster, identity, node_of, unfinished)
     try:
-        made = run(plan, engine)
-        made.save(
-            settings.out,
-            identity=Identity(roster.coordinator.name, identity),
-            beside={CONSENTS: Consents(roster, tuple(engine.consents)).text()},
-        )
+        made, signer = run(plan, engine), Identity(roster.coordinator.name, identity)
+        made.save(settings.out, identity=signer, beside=unfinished.beside())
     except ProtocolError:
         outcome.status = ENDED  # it can only be proposed again
         if not engine.may_ask_again:
@@ -165,8 +160,6 @@ class FlowerEngine:
         self._seeded = False
         self.may_ask_again = False
         """Whether more sites within reach could still take back what they paid for a failed run."""
-        self.consents: list[SumConsents] = []
-        """What the sites signed of each sum so far."""
 
     def check(self, plan: Plan) -> None:
         check_fits(plan)
@@ -190,8 +183,6 @@ class FlowerEngine:
             for site, why in of.items():
                 said.setdefault(site, why)
         self._seeded |= made.seeded
-        if made.consents is not None:
-            self.consents.append(made.consents)
         return sums
 
     def _make(
