@@ -63,9 +63,8 @@ def synth(
     not declared (classes, ranges) is measured, and paid for out of the budget.
     """
     from capemix import documents
-    from capemix.cli.progress import progress_of, spinner
+    from capemix.cli.progress import ToldEngine, spinner, told
     from capemix.cli.show import account_of, print_json, print_release, print_signer
-    from capemix.engines.local import LocalEngine
     from capemix.plan import make_plan
     from capemix.randomness.source import SeededSource, SystemSource
     from capemix.release import check_output
@@ -106,11 +105,10 @@ def synth(
             **paper.who(),
         )
     identity, new_key = signed.identity()  # before anything is paid for
-    with progress_of(plan, quiet=json) as (by_rows, by_sums):
-        source = SystemSource() if seed is None else SeededSource(seed)
-        engine = LocalEngine(rows, source, progress=by_rows)
-        release = run(plan, engine, lineage, progress=by_sums)
-    with spinner("writing the release", quiet=json):
+    source = SystemSource() if seed is None else SeededSource(seed)
+    with opt.saying_what_was_charged(lineage) as account, told("", quiet=json) as line:
+        release = run(plan, ToldEngine(rows, source, line), account)
+        line.begin("writing the release")
         folder = release.save(out, csv=csv, identity=identity)
     made = cast("Plan", release.plan)
     if json:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from capemix.cli.options.counted import Counted
+from capemix.cli.options.counted import Counted, saying_what_was_charged
 from capemix.cli.options.data import DataOptions, Dealing, Opened
 from capemix.cli.options.facts import ClassSizes, DeclaredFacts, parse_names, parse_sizes
 from capemix.cli.options.federation import Adversary, PaperModes, Scheme, Sites
@@ -68,5 +68,6 @@ __all__ = [
     "own_key",
     "parse_names",
     "parse_sizes",
+    "saying_what_was_charged",
     "with_options",
 ]
