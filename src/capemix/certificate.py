@@ -33,8 +33,8 @@ ul { margin: 0; padding-left: 4.5mm; font-size: 8pt; line-height: 1.25 }
 """
 
 _CHANGE: Final = {
-    Relation.ADD_REMOVE: "one record is added or left out",
-    Relation.REPLACE_ONE: "one record is replaced by another",
+    Relation.ADD_REMOVE: "{} is added or left out",
+    Relation.REPLACE_ONE: "{} is replaced by another",
 }
 
 
@@ -42,7 +42,8 @@ def certificate(manifest: Manifest, verdict: Verdict, sha256: str) -> str:
     """The page, as HTML that needs nothing else. ``sha256`` is the manifest's."""
     promise: Any = manifest.guarantee
     epsilon, label, how = promise["epsilon"], manifest.facts.label, manifest.how_made
-    change = _CHANGE[Relation(promise["relation"])]
+    unit = str(promise.get("unit", "one record"))
+    change = _CHANGE[Relation(promise["relation"])].format(unit)
     words = "no bound" if epsilon is None else f"epsilon {epsilon:.4g}, delta {promise['delta']:g}"
     by = "nobody" if manifest.signer is None else manifest.signer.name
     made = [
@@ -71,7 +72,7 @@ def certificate(manifest: Manifest, verdict: Verdict, sha256: str) -> str:
             "<h1>Certificate of a differentially private release</h1>",
             f'<p class="promise"><strong>{escape(words)}</strong> when {escape(change)}</p>',
             "<p>Whatever anyone learns from the release, they would have learned almost the same if"
-            f" this one record had not been as it is.{caution}</p>",
+            f" {escape(unit)}, whichever it is, had not been as it is.{caution}</p>",
             "<h2>What it is</h2>",
             _table(made),
             "<h2>What a check of the folder found</h2>",

@@ -11,8 +11,10 @@ if TYPE_CHECKING:
 
 def main() -> None:
     """Run a command; what the user can mend is one sentence and exit code 2."""
-    from capemix.cli.commands import app
-
+    try:
+        from capemix.cli.commands import app
+    except KeyboardInterrupt:
+        sys.exit(130)
     run_app(app, "capemix")
 
 

@@ -18,6 +18,7 @@ from capemix.cli.method_options import FieldOption, MethodOptions, field_of, typ
 from capemix.cli.moved import check_moved
 from capemix.cli.options.groups import MORE
 from capemix.cli.renamed import note, old_name, with_new_names
+from capemix.cli.settings import words_of_file
 from capemix.errors import InputError, StoppedError
 
 if TYPE_CHECKING:
@@ -38,6 +39,19 @@ class Command(TyperCommand):
     def __init__(self, *args: Any, **settings: Any) -> None:
         super().__init__(*args, **settings)
         self.params.append(_quiet())
+
+    def make_context(
+        self,
+        info_name: str | None,
+        args: list[str],
+        parent: click.Context | None = None,
+        **extra: Any,
+    ) -> click.Context:
+        if not (extra.get("resilient_parsing") or (parent and parent.resilient_parsing)):
+            path = [*(parent.command_path.split() if parent else ()), info_name or ""]
+            more = isinstance(self, MethodCommand)
+            args = [*words_of_file(path, self.params, args, more=more), *args]
+        return super().make_context(info_name, args, parent, **extra)
 
     def invoke(self, ctx: click.Context) -> Any:
         unheard = ctx.meta.get(_QUIET) and not ctx.params.get("json")

@@ -13,6 +13,7 @@ from rich.table import Table
 
 from capemix import documents
 from capemix.accounting.mint import CONFIRMED_DRAFT, NOT_DECLARED
+from capemix.data.schema import DRAFTED
 from capemix.errors import printable
 from capemix.evaluate import Comparison, Fit, Measures, Regressions, Score
 from capemix.federation import Scheme
@@ -177,6 +178,8 @@ def print_release(release: Release, folder: Path, plan: Plan | None = None) -> N
         console.print(f"Warning: {warning}.", soft_wrap=True)
     if guarantee.status is not Status.GUARANTEE:
         console.print(f"Note: {guarantee.status}. Do not publish this as a private release.")
+    if any(said.startswith(DRAFTED) for said in guarantee.assumptions):
+        console.print("`capemix schema confirm` confirms a draft, line by line.")
 
 
 def cost_lines(budget: Iterable[BudgetLine]) -> list[dict[str, Any]]:

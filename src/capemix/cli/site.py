@@ -109,8 +109,7 @@ def check(
         faults = Faults() if table is None else faults_of(data, table, dialect)
     lost = unread(cells, table)
     lost = {name: count for name, count in lost.items() if name in facts.features}
-    words = map(str, facts.listed) if table is None else table.class_words
-    counts = dict(zip(words, used.class_counts().tolist(), strict=True))
+    counts = dict(zip(facts.class_words, used.class_counts().tolist(), strict=True))
     rows = len(used) + used.unfit
     report = {"rows": rows, "used": len(used), "private": PRIVATE}
     if facts.label is not None:
