@@ -279,6 +279,19 @@ def test_a_signature_by_another_key_or_none_is_found(
     assert failed(verify(copy, mine)) == {"key"}
 
 
+def test_a_release_of_the_format_before_is_accounted_for(copy: Path) -> None:
+    written = manifest_of(copy)
+    before = {name: written[name] for name in written if name not in ("how_made", "signer")}
+    before["format"] = "capemix-release/2"
+    (copy / "signature.json").unlink()
+    rewrite(copy, before)
+    found = verify(copy)
+    assert (found.exit_code, len(found.of(Outcome.HELD))) == (3, 4), found
+    before["guarantee"]["epsilon"] = 0.1
+    rewrite(copy, before)
+    assert failed(verify(copy)) == {"guarantee"}
+
+
 # -- a federation ----------------------------------------------------------------------------------
 
 

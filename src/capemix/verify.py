@@ -134,7 +134,9 @@ class _Checks:
                 yield plan
             if consents is not None:
                 yield self._consented(consents, plan)
-        except (ValueError, TypeError, ArithmeticError, LookupError, MemoryError) as error:
+        except (
+            ValueError, TypeError, ArithmeticError, LookupError, AttributeError, MemoryError
+        ) as error:  # fmt: skip
             says = "takes too much memory" if isinstance(error, MemoryError) else "makes no sense"
             yield _failed("guarantee", f"the plan {says}")
         yield self._rows()
@@ -235,7 +237,8 @@ class _Checks:
         if plan.epsilon is not None and (epsilon or 0.0) > plan.epsilon * (1 + _ALIKE):
             wrong.append(f"the plan asks for epsilon {plan.epsilon:g} and costs {epsilon:g}")
         words = "no epsilon" if epsilon is None else f"epsilon {epsilon:.4g}"
-        return _found("guarantee", wrong, f"{words} and all that it says follow from the plan")
+        words += f", status {made['status']}"
+        return _found("guarantee", wrong, f"{words}: all that it says follows from the plan")
 
     def _described(self, plan: Plan) -> Finding:
         """What else follows from the plan."""
