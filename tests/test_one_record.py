@@ -164,11 +164,17 @@ def synth(programs: Programs, folder: Path, suffix: str, setting: Setting, odd: 
             if setting.recordwise
             else (programs.capemix, "synth", "--method")
         )
-        place = ("--data", data) if setting.recordwise else (data,)
+        place = ("--data", data) if setting.recordwise else (data, "--key", signing(folder))
         ran = program(*method, str(setting.method), *place, "--out", out, *options)
         return [ran.code, ran.out, ran.err, folder_bytes(out) if out.exists() else None]
 
     return run
+
+
+def signing(folder: Path) -> Path:
+    """The key that all runs are signed with, beside their folder."""
+    key = folder.with_name("curator.key")
+    return key if key.exists() else new_identity("curator", key.parent)[0]
 
 
 class Curator:
