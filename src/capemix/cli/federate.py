@@ -11,7 +11,7 @@ import typer
 
 from capemix.cli import options as opt
 from capemix.cli.calibrate import parse_features
-from capemix.cli.command import Commands, MethodCommand, method_asked
+from capemix.cli.command import Commands, MethodCommand, is_quiet, method_asked
 from capemix.cli.synth import facts_of
 from capemix.errors import InputError, printable
 
@@ -228,7 +228,7 @@ def local(
         test_seed=data.test_seed,
         round_seconds=round_seconds,
         logs=logs,
-        watch=None if json else Narrator(),
+        watch=None if json or is_quiet() else Narrator(),
         single_user=single_user,
     )
     found = {"out": str(out), "included": outcome.included, "lost": outcome.lost}
