@@ -154,7 +154,7 @@ class _Checks:
             for name in sorted(there & set(named))
             if found.sha256[name] != named[name]
         ]
-        return _found("files", wrong, f"all {len(named)} files are as the manifest says")
+        return _found("files", wrong, f"{len(named)}, each as the manifest says")
 
     def _signature(self) -> Finding:
         signer, raw = self.manifest.signer, self.folder.read(SIGNATURE)
