@@ -9,14 +9,16 @@ from typing import Any
 
 import numpy.typing as npt
 
-from capemix.agent import Agent, SiteState, load_identity, new_identity
+from capemix.agent import Agent, SiteState
 from capemix.collector import Origin
 from capemix.data import LabeledRows, UnlistedRows
 from capemix.errors import InputError
+from capemix.identity import load_identity, new_identity
 from capemix.ledger import Ledger
 from capemix.plan import Plan
 from capemix.protocol.agreement import public_bytes
 from capemix.protocol.chunks import LEAST_CHUNK
+from capemix.protocol.consents import SumConsents
 from capemix.protocol.coordinator import Run
 from capemix.protocol.policy import Policy
 from capemix.protocol.roster import Member, Roster
@@ -40,7 +42,7 @@ class AgentsEngine:
 
     ``carry`` may stand between the coordinator and the agents; ``members`` is a folder with their
     keys, made anew if there is none. ``included`` are the sites of the last sum, and ``lost`` says
-    why others are not.
+    why others are not. ``consents`` are what the sites signed of each sum.
     """
 
     def __init__(
@@ -72,6 +74,7 @@ class AgentsEngine:
         self.carry: Carry = lambda site, raw: self.agents[site].answer(raw)
         self.release, self.lost, self.included = bytes(16), dict[int, str](), tuple[int, ...]()
         self.refunded = tuple[int, ...]()
+        self.consents: list[SumConsents] = []
         self.refusals: list[str] = []
         self._folder, self._coordinator, self._seed, self._runs = folder, keys[0], seed, 0
 
@@ -113,6 +116,7 @@ class AgentsEngine:
                 self.refunded = self._given_back(run)
                 raise
         self.lost, self.included = run.lost, run.included
+        self.consents.append(run.consents())
         return run.release_sums()
 
     def _ask(self, site: int, raw: bytes, take: Callable[[bytes], None]) -> None:

@@ -24,8 +24,6 @@ from capemix.agent import (
     Agent,
     SiteState,
     ask,
-    load_identity,
-    new_identity,
     rows_for,
     serve,
 )
@@ -33,6 +31,7 @@ from capemix.data import LabeledRows, UnlistedRows, partition
 from capemix.data.arrays import cells_of_columns
 from capemix.engines.flower.files import plan_text
 from capemix.errors import InputError
+from capemix.identity import load_identity, new_identity
 from capemix.journal import plan_digest
 from capemix.ledger import Account, Ledger, Lineage
 from capemix.methods.mixing.planning import plan_mixtures

@@ -507,7 +507,7 @@ def test_every_baseline_makes_a_release_that_can_be_evaluated(
     assert ran.json["epsilon"] == pytest.approx(5, rel=1e-3)
     files = {"manifest.json", "synthetic.npz", "synthetic.parquet"}
     assert {p.name for p in out.iterdir()} == files | (
-        {"mixed_labels.npy"} if name == "dp-mix" else set()
+        {"mixed_labels.npy", "signature.json"} if name == "dp-mix" else set()
     )
     manifest = json.loads((out / "manifest.json").read_text())
     assert manifest["rows"] == (1000 if name == "dp-mix" else 1442)

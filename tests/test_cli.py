@@ -162,6 +162,7 @@ def test_every_scheme_makes_a_release_that_can_be_evaluated(
     assert ran.code == 0, ran.err
     assert sorted(p.name for p in out.iterdir()) == [
         "manifest.json",
+        "signature.json",
         "synthetic.npz",
         "synthetic.parquet",
     ]
@@ -210,7 +211,7 @@ def test_the_manifest_holds_nothing_private(capemix: Capemix, tmp_path: Path) ->
     manifest = json.loads(text)
     assert set(manifest) == {
         *("format", "guarantee", "plan", "facts", "outline", "steps", "budget", "clip", "rows"),
-        *("soft_labels", "warnings", "versions", "sha256"),
+        *("soft_labels", "warnings", "versions", "sha256", "how_made", "signer"),
     }
     assert "people" not in text  # not even the name of the file
     assert not any(found == 137 for found in every_number(manifest))

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from capemix import documents
 from capemix.api import Synthesizer, synthesize
-from capemix.cli.schema import _lines
+from capemix.cli.schema import public_lines
 from capemix.data import Table, partition
 from capemix.data.arrays import cells_of_columns
 from capemix.data.constraints import Combinations, Dependence, Inequality
@@ -261,7 +261,7 @@ def test_constraints_are_read_confirmed_and_shown() -> None:
     assert TRIPS.digest() != FREE.digest()
     drafted = replace(TRIPS, drafted=True)
     assert not replace(drafted.confirm(), constraints=TRIPS.constraints[:1]).is_confirmed
-    assert "No released row breaks this: leaves <= returns." in list(_lines(drafted))
+    assert "No released row breaks this: leaves <= returns." in list(public_lines(drafted))
     assert str(TRIPS.constraints[1]) == "least <= price"
     assert str(TRIPS.constraints[3]).startswith('city decides land: "Rome", "IT"; "Milan", "IT"')
     assert str(TRIPS.constraints[4]).endswith('"FR", "train" and 1 more')

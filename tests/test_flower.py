@@ -60,6 +60,8 @@ from capemix.randomness.source import SeededSource
 from capemix.run import run as carry_out
 from capemix.sums.share import share_bytes
 from capemix.sums.steps import PublicMap
+from capemix.verify import Outcome as Checked
+from capemix.verify import verify
 from conftest import Capemix
 from test_protocol import CHUNKS, World, assert_sum, chunked
 from world import mixtures_of
@@ -141,7 +143,16 @@ def test_the_bytes_are_the_same_in_process_simulated_and_deployed(
     folders = [tmp_path / name for name in ("local", "out", "sim")]
     assert len({(folder / "synthetic.parquet").read_bytes() for folder in folders}) == 1
     theirs, ours, again = (json.loads((f / "manifest.json").read_text()) for f in folders)
+    for manifest, folder in ((ours, folders[1]), (again, folders[2])):
+        found = verify(folder)  # by the trial's own keys
+        assert not found.of(Checked.FAILED), found
+        assert "sites" in {each.about for each in found.of(Checked.HELD)}
+        assert manifest.pop("signer")["name"] == "coordinator"
+        del manifest["sha256"]["consents.json"]
     assert ours == again
+    assert theirs.pop("signer") is None
+    assert theirs.pop("how_made")["curator_saw"] == "every record"
+    assert ours.pop("how_made")["counted"] == "by each site in its own ledger"
     # Only what is assumed differs: here there was a server to hide from.
     assert "one process" in " ".join(theirs["guarantee"].pop("assumptions"))
     assert "X25519" in " ".join(ours["guarantee"].pop("assumptions"))

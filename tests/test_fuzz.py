@@ -15,7 +15,7 @@ import tempfile
 import zipfile
 from collections.abc import Callable
 from dataclasses import replace
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -27,7 +27,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from capemix import documents
-from capemix.agent import lacking, load_identity, new_identity
+from capemix.agent import lacking
 from capemix.cli.options import parse_sizes
 from capemix.data import LabeledRows, Table, UnlistedRows, by_site, draft_table, open_cells
 from capemix.data.idx import parse_idx, read_gzip_idx
@@ -42,6 +42,7 @@ from capemix.engines.flower.settings import Settings
 from capemix.engines.local import LocalEngine
 from capemix.errors import InputError
 from capemix.facts import CLASS_SIZES, RANGES, Facts, map_of
+from capemix.identity import load_identity, new_identity
 from capemix.kernels import machine
 from capemix.ledger import Account
 from capemix.methods.class_gaussian import ClassGaussian
@@ -51,6 +52,7 @@ from capemix.methods.mixing.planning import plan_mixtures
 from capemix.plan import Plan, make_plan
 from capemix.protocol import wire
 from capemix.protocol.answering import ROUNDS
+from capemix.protocol.consents import Consents
 from capemix.protocol.hello import introduce, new_challenge, site_of
 from capemix.protocol.policy import Policy
 from capemix.protocol.roster import Roster
@@ -64,6 +66,7 @@ from capemix.statistics.moments import Spreads
 from capemix.statistics.projection import Projection
 from capemix.sums.share import prepare_site
 from capemix.sums.steps import ColumnMap, PublicMap
+from capemix.verify import verify
 from fuzzing import ODD, bent_bytes, bent_json, bent_text, fuzz, no_hang, taken_or_refused
 from world import (
     ASKED,
@@ -156,6 +159,40 @@ def test_bent_tables_under_a_true_digest(data: st.DataObject) -> None:
     (folder / "synthetic.parquet").write_bytes(bent)
     (folder / "manifest.json").write_text(json.dumps(changed))
     no_more_than(folder, read_release, folder)
+
+
+@fuzz(30)
+@given(st.data())
+def test_bent_manifests_and_tables_are_looked_at_whatever_they_are(data: st.DataObject) -> None:
+    folder, manifest, table = a_release()
+    bent = data.draw(bent_text(manifest)) if data.draw(st.booleans()) else json.dumps(manifest)
+    (folder / "manifest.json").write_bytes(bent.encode("utf-8", "surrogateescape"))
+    (folder / "synthetic.parquet").write_bytes(data.draw(bent_bytes(table)))
+    (folder / "signature.json").write_bytes(data.draw(bent_bytes(b'{"signature": "00"}')))
+    try:
+        no_more_than(folder, verify, folder)
+    finally:
+        (folder / "signature.json").unlink()
+
+
+@cache
+def some_consents() -> tuple[Any, Plan]:
+    world = World(counting_plan(4, 1, 1), Path(tempfile.mkdtemp(prefix="capemix-fuzz-")))
+    world.drive()
+    consents = Consents(world.roster, (world.run.consents(),))
+    assert not list(consents.faults(world.plan, seeded=True))
+    return documents.as_json(consents), world.plan
+
+
+@fuzz(50)
+@given(st.data())
+def test_bent_consents(data: st.DataObject) -> None:
+    found, plan = some_consents()
+    bent = data.draw(bent_json(found))
+    read = taken_or_refused(partial(documents.from_json, name="consents"), Consents, bent)
+    if read is not None and bent != found:
+        faults = taken_or_refused(lambda: list(read.faults(plan, seeded=True)))
+        assert faults is None or faults
 
 
 # -- plans, policies, rosters, keys ----------------------------------------------------------------

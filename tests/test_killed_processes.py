@@ -16,7 +16,6 @@ import numpy as np
 import pytest
 
 from capemix import documents
-from capemix.agent import new_identity
 from capemix.data import LabeledRows, partition
 from capemix.engines.flower.app_folder import write_federation
 from capemix.engines.flower.enclosure import SharedLoopback
@@ -25,6 +24,7 @@ from capemix.engines.flower.local import _permissive, _write_rows
 from capemix.engines.flower.processes import Child, Processes
 from capemix.engines.local import LocalEngine
 from capemix.facts import Facts
+from capemix.identity import new_identity
 from capemix.ledger import Ledger
 from capemix.methods.mixing import Mixing
 from capemix.plan import Plan, make_plan

@@ -750,7 +750,9 @@ def test_what_is_written_comes_back_exactly_and_holds_nothing_of_a_row(ledger: L
     cost = cost_of(a_plan(1.0))
     admitted = ledger.accounts()["people"].admit(cost)
     assert admitted is not None
-    assert not ledger.charge("people", "release", cost)
+    charged = ledger.charge("people", "release", cost)
+    assert not charged.at_once
+    assert charged.head == ledger.head()
     (_, line) = ledger.lines()
     assert line.cost == cost
     assert line.account == admitted[0]

@@ -92,7 +92,7 @@ def test_a_manifest_holds_nothing_of_the_input(name: str, tmp_path: Path) -> Non
     found = json.loads(text)
     assert set(found) == {
         "guarantee", "plan", "facts", "outline", "steps", "budget", "clip", "rows", "soft_labels",
-        "warnings", "versions", "sha256", "format",
+        "warnings", "versions", "sha256", "how_made", "signer", "format",
     }  # fmt: skip
     files = {path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()}
     assert set(found["sha256"]) == files - {"manifest.json"}
@@ -164,7 +164,7 @@ def test_a_manifest_that_was_meddled_with_is_one_sentence(name: str, tmp_path: P
         shutil.copytree(BEFORE / name, folder)
     place = folder / "manifest.json"
     written = json.loads(place.read_text())
-    changes: list[dict[str, Any]] = [{"format": "capemix-release/3"}, {"format": None}]
+    changes: list[dict[str, Any]] = [{"format": "capemix-release/4"}, {"format": None}]
     changes += [{key: None} for key in ("plan", "sha256", "budget", "guarantee")]
     changes += [{key: 7} for key in ("plan", "sha256", "budget")]
     changes += [{"schema": {}}] if name != "now" else [{"facts": {}}, {"more": 1}]

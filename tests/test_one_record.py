@@ -37,7 +37,7 @@ from scipy.special import ndtr
 from agents import AgentsEngine
 from capemix import agent as agent_module
 from capemix import documents
-from capemix.agent import ask, new_identity
+from capemix.agent import ask
 from capemix.api import Synthesizer, synthesize
 from capemix.cli import main
 from capemix.cli import site as site_module
@@ -62,6 +62,7 @@ from capemix.engines.local import LocalEngine, list_threshold, listed_words
 from capemix.errors import InputError
 from capemix.facts import CLASS_LIST, Facts, map_of
 from capemix.guarantee import Status
+from capemix.identity import new_identity
 from capemix.ledger import Ledger, Limit
 from capemix.methods import BUILT_IN
 from capemix.methods.class_gaussian import ClassGaussian
@@ -163,11 +164,17 @@ def synth(programs: Programs, folder: Path, suffix: str, setting: Setting, odd: 
             if setting.recordwise
             else (programs.capemix, "synth", "--method")
         )
-        place = ("--data", data) if setting.recordwise else (data,)
+        place = ("--data", data) if setting.recordwise else (data, "--key", signing(folder))
         ran = program(*method, str(setting.method), *place, "--out", out, *options)
         return [ran.code, ran.out, ran.err, folder_bytes(out) if out.exists() else None]
 
     return run
+
+
+def signing(folder: Path) -> Path:
+    """The key that all runs are signed with, beside their folder."""
+    key = folder.with_name("curator.key")
+    return key if key.exists() else new_identity("curator", key.parent)[0]
 
 
 class Curator:

@@ -17,7 +17,7 @@ import pytest
 from capemix import documents
 from capemix.accounting.cost import together
 from capemix.accounting.gaussian import gaussian_epsilon
-from capemix.agent import Agent, SiteState, load_identity, new_identity
+from capemix.agent import Agent, SiteState
 from capemix.collector import Engine, Origin
 from capemix.data import LabeledRows, load_dataset, partition
 from capemix.engines.flower import exchange as exchange_module
@@ -30,6 +30,7 @@ from capemix.engines.in_process import InProcessEngine
 from capemix.engines.local import LocalEngine
 from capemix.errors import InputError
 from capemix.facts import CLASS_SIZES, CLIP_NORM, RANGES, SCALES, Facts
+from capemix.identity import load_identity, new_identity
 from capemix.kernels import machine
 from capemix.ledger import Account, Ledger, Limit
 from capemix.methods.class_gaussian import ClassGaussian

@@ -16,13 +16,14 @@ import pytest
 from agents import AgentsEngine, allowing
 from capemix import agent as agent_module
 from capemix import documents
-from capemix.agent import Agent, SiteState, ask, load_identity, new_identity, serve
+from capemix.agent import Agent, SiteState, ask, serve
 from capemix.data import partition
 from capemix.engines.flower import standing
 from capemix.engines.flower.app_folder import fitting_policy, write_federation
 from capemix.engines.flower.files import plan_text
 from capemix.errors import InputError
 from capemix.facts import Facts
+from capemix.identity import load_identity, new_identity
 from capemix.journal import Answer, Journal, plan_digest
 from capemix.ledger import Account, Ledger, Limit
 from capemix.methods.class_gaussian import ClassGaussian

@@ -8,7 +8,6 @@ made.
 
 from __future__ import annotations
 
-import json
 import logging
 import os
 import shutil
@@ -23,14 +22,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
-from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
-from cryptography.hazmat.primitives.serialization import (
-    Encoding,
-    NoEncryption,
-    PrivateFormat,
-    load_pem_private_key,
-)
 
 from capemix import documents
 from capemix.accounting.cost import together
@@ -43,12 +35,11 @@ from capemix.facts import Facts
 from capemix.journal import Answer, Doing, Journal, now, plan_digest
 from capemix.ledger import Lineage
 from capemix.plan import Plan
-from capemix.protocol.agreement import public_bytes
 from capemix.protocol.chunks import MOST_CHUNK
 from capemix.protocol.hello import introduce, is_challenge
 from capemix.protocol.policy import Policy
 from capemix.protocol.refund import REFUND
-from capemix.protocol.roster import Member, Roster
+from capemix.protocol.roster import Roster
 from capemix.protocol.site import Site
 from capemix.protocol.step import ReleaseStep
 from capemix.protocol.wire import ProtocolError, canonical, parse
@@ -237,7 +228,7 @@ class Agent:
         try:
             at_once = state.budget.charge(
                 what, costs[0], run=run, whole=together(costs), instead=instead
-            )
+            ).at_once
         except BudgetError:
             raise ProtocolError(
                 "the budget over all runs would be overspent, or this run was charged already"
@@ -454,42 +445,3 @@ def ask(path: Path | str, raw: bytes) -> bytes:
     if status != b"\0":
         raise ProtocolError(reply.decode("utf-8", "replace"))
     return reply
-
-
-# -- identities -----------------------------------------------------------------------------------
-
-
-def new_identity(name: str, folder: Path) -> tuple[Path, Path]:
-    """NAME.key, the private key, for its owner's eyes only; NAME.json, for the roster."""
-    key = Ed25519PrivateKey.generate()
-    folder.mkdir(parents=True, exist_ok=True)
-    private, public = folder / f"{name}.key", folder / f"{name}.json"
-    if private.exists() or public.exists():
-        raise InputError("name", "has a key already", value=name, fix="choose another name")
-    descriptor = os.open(private, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-    with os.fdopen(descriptor, "wb") as file:
-        file.write(key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()))
-    public.write_text(json.dumps(documents.as_json(Member(name, public_bytes(key).hex()))) + "\n")
-    return private, public
-
-
-def load_identity(path: Path) -> Ed25519PrivateKey:
-    try:
-        pem = path.read_bytes()
-    except OSError as error:
-        absent = isinstance(error, FileNotFoundError)
-        raise InputError(
-            "identity",
-            f"cannot be read: {(error.strerror or 'unknown error').lower()}",
-            value=path,
-            fix="name the file that capemix keygen wrote" if absent else "let this user read it",
-        ) from None
-    try:
-        key = load_pem_private_key(pem, None)
-    except (ValueError, TypeError, UnsupportedAlgorithm):
-        raise InputError(
-            "identity", "is not a key file", value=path, fix="run capemix keygen"
-        ) from None
-    if not isinstance(key, Ed25519PrivateKey):
-        raise InputError("identity", "is not an Ed25519 key", value=path, fix="run capemix keygen")
-    return key

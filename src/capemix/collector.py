@@ -24,7 +24,8 @@ T = TypeVar("T")
 @dataclass(frozen=True)
 class Origin:
     """Where an engine's sums come from: ``seeded`` noise hides nothing; in ``one_process`` whoever
-    ran it saw every row; ``read_from_rows`` names public facts that nobody declared."""
+    ran it saw every row, and else each site saw its own, and counts in a ledger of its own;
+    ``read_from_rows`` names public facts that nobody declared."""
 
     seeded: bool = False
     one_process: bool = False

@@ -27,6 +27,10 @@ class CapemixError(Exception):
     """Base of every error that capemix raises on purpose."""
 
 
+class StoppedError(CapemixError):
+    """Somebody stopped a command, by Ctrl-C. The text says what came of it."""
+
+
 class InputError(CapemixError, ValueError):
     """A value from outside that cannot be used.
 

@@ -205,6 +205,11 @@ class Facts:
         return len(self.features) if self.table is None else self.table.width
 
     @property
+    def class_words(self) -> tuple[str, ...]:
+        """The classes as people have them: truth values as false and true."""
+        return tuple(map(str, self.listed)) if self.table is None else self.table.class_words
+
+    @property
     def groups(self) -> int:
         """How many classes there are: as many as there may be, until they are found."""
         return MAX_CLASSES if self.classes is None else len(self.classes)

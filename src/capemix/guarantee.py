@@ -96,3 +96,19 @@ class Guarantee:
             raise TypeError("a Guarantee is minted by capemix.accounting.mint, never made by hand")
         if self.epsilon is not None and not math.isfinite(self.epsilon):
             raise ValueError("an infinite epsilon is None")
+
+    def __str__(self) -> str:
+        """As people read it: the promise, what kind of statement it is, and what it rests on."""
+        epsilon = "infinite" if self.epsilon is None else f"{self.epsilon:.4g}"
+        lines = [
+            f"epsilon {epsilon}, delta {self.delta:.3g} ({self.relation}, {self.accountant}"
+            " accountant)",
+            f"status: {self.status}",
+        ]
+        if self.adversary.sites > 1:
+            who = self.adversary
+            lines.append(
+                f"against: the server, with {who.colluding} of {who.sites} sites colluding and"
+                f" {who.dropouts} missing"
+            )
+        return "\n".join([*lines, "rests on:", *(f"- {each}" for each in self.assumptions)])

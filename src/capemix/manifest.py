@@ -11,6 +11,7 @@ from capemix import documents
 from capemix.data.schema import Table
 from capemix.errors import InputError
 from capemix.facts import Facts
+from capemix.identity import Member
 from capemix.private import public_text
 from capemix.program_cost import BudgetLine
 from capemix.queries import Participation, QueryShape
@@ -21,9 +22,50 @@ if TYPE_CHECKING:  # a private value is refused by its type; documents know of n
 else:
     Json = Any
 
-FORMAT: Final = "capemix-release/2"
-FORMATS: Final = (FORMAT, "capemix-release/1")
+FORMAT: Final = "capemix-release/3"
+FORMATS: Final = (FORMAT, "capemix-release/2", "capemix-release/1")
 _VERSIONED: Final = ("capemix", "numpy", "scipy", "cryptography", "dp-accounting", "pyarrow")
+
+
+Counted = Literal["in a ledger", "by each site in its own ledger", "in no ledger"]
+Saw = Literal["every record", "no record: noisy sums over all sites alone"]
+EVERY_RECORD: Final[Saw] = "every record"
+NO_RECORD: Final[Saw] = "no record: noisy sums over all sites alone"
+Declared = Literal[
+    "nobody wrote one",
+    "written by hand",
+    "drafted from the rows, and confirmed by their owner as public knowledge",
+    "drafted from the rows, and not confirmed",
+]
+
+
+@dataclass(frozen=True, kw_only=True)
+class HowMade:
+    """What is said of the making, beside the plan. ``date``: the day, in UTC; None for a test
+    seed's release, which repeats every byte. ``counted`` and ``lineage``: who pays, under which
+    name; ``ledger_heads``: the ledger's head after each charge, which its owner can look up.
+    ``schema``: where it comes from. ``curator_saw``: what whoever made the release saw of the
+    records. ``read_from_rows``: facts that were neither declared nor paid for."""
+
+    date: str | None
+    counted: Counted
+    lineage: str | None = None
+    ledger_heads: tuple[str, ...] = ()
+    schema: Declared
+    curator_saw: Saw
+    test_seed: bool = False
+    read_from_rows: tuple[str, ...] = ()
+
+
+def schema_of(table: Table | None) -> Declared:
+    """Where a schema comes from, as it says itself."""
+    if table is None:
+        return "nobody wrote one"
+    if not table.drafted:
+        return "written by hand"
+    if table.is_confirmed:
+        return "drafted from the rows, and confirmed by their owner as public knowledge"
+    return "drafted from the rows, and not confirmed"
 
 
 @dataclass(frozen=True)
@@ -34,6 +76,8 @@ class Manifest:
     ``steps`` what was done to a record before it was added up, ``budget`` what each sum cost.
     ``clip`` is the norm to which released rows were clipped as a whole, if they were. ``rows`` are
     the synthetic ones. ``soft_labels`` names the columns that say how likely each class is.
+    ``how_made`` says when and by what the release came to be, and ``signer`` whose signature is
+    beside the manifest; None: nobody's.
     """
 
     guarantee: dict[str, Json]
@@ -48,13 +92,22 @@ class Manifest:
     warnings: tuple[str, ...]
     versions: dict[str, str]
     sha256: dict[str, str]
-    format: Literal["capemix-release/2"] = FORMAT
+    how_made: HowMade | None = None
+    signer: Member | None = None
+    format: Literal["capemix-release/3"] = FORMAT
 
     @classmethod
     def read(cls, path: Path) -> Manifest:
-        """The manifest of a release folder, of this format or of the one before."""
-        found = documents.load(path, name="manifest")
-        if isinstance(found, dict) and found.get("format") == FORMATS[1]:
+        """The manifest of a release folder, of this format or of one before."""
+        return cls.of(documents.load(path, name="manifest"), path)
+
+    @classmethod
+    def of(cls, found: Any, path: Path) -> Manifest:
+        """The same, from the JSON that the file at ``path`` holds."""
+        form = found.get("format") if isinstance(found, dict) else None
+        if form == FORMATS[1]:  # which lacks only what may be left out
+            found = {**found, "format": FORMAT}
+        if form == FORMATS[2]:
             try:
                 made = documents.as_json(_from_version_1(found))
                 return documents.from_json(cls, made, name="manifest")

@@ -27,15 +27,19 @@ from capemix.data.soft_labels import (
 from capemix.errors import InputError
 from capemix.facts import Facts
 from capemix.guarantee import Guarantee
-from capemix.manifest import FORMATS, Manifest, installed
+from capemix.identity import Identity, Member
+from capemix.manifest import FORMATS, HowMade, Manifest, installed
 from capemix.plan import BudgetLine
 from capemix.queries import QueryShape
+from capemix.signature import SIGNATURE, signature_of
 from capemix.sums.steps import Step
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
     from capemix.plan import Plan
+
+MANIFEST: Final = "manifest.json"
 
 STATISTICS: Final = "statistics"
 """The folder, within a release's, of the noisy figures that it was made of."""
@@ -75,7 +79,8 @@ class Release:
     `columns`. ``warnings`` say in words what could not be told from noise, by noisy values alone.
     ``statistics`` are tables of what was measured, with its standard errors, by name: columns by
     name each. ``sums`` are the noisy sums themselves, by name, and ``asked`` is the plan that asked
-    for them: more rows can be made of these at no cost (`capemix.run.more`).
+    for them: more rows can be made of these at no cost (`capemix.run.more`). ``how_made`` says when
+    and by what the release came to be.
     """
 
     features: npt.NDArray[np.floating[Any]]
@@ -88,6 +93,7 @@ class Release:
     statistics: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     sums: Mapping[str, Any] = field(default_factory=dict, repr=False)
     asked: Plan | None = field(default=None, repr=False)
+    how_made: HowMade | None = None
 
     def __post_init__(self) -> None:
         if self.soft_labels is not None:
@@ -119,7 +125,7 @@ class Release:
         facts = self.facts
         return soft_label_columns(facts.label or "", facts.listed, taken=facts.features)
 
-    def manifest(self, digests: dict[str, str]) -> Manifest:
+    def manifest(self, digests: dict[str, str], signer: Member | None = None) -> Manifest:
         """What anyone may know of this release."""
         return Manifest(
             guarantee=documents.as_json(self.guarantee),
@@ -134,11 +140,21 @@ class Release:
             warnings=self.warnings,
             versions=installed(),
             sha256=digests,
+            how_made=self.how_made,
+            signer=signer,
         )
 
-    def save(self, folder: str | os.PathLike[str], *, csv: bool = False) -> Path:
+    def save(
+        self,
+        folder: str | os.PathLike[str],
+        *,
+        csv: bool = False,
+        identity: Identity | None = None,
+        beside: Mapping[str, str] | None = None,
+    ) -> Path:
         """Write the folder: everything first under a name of its own, then one rename. With ``csv``
-        the rows are there as text, too."""
+        the rows are there as text, too. The manifest is signed by ``identity``, if there is one.
+        ``beside`` are other texts that belong to the release, by the names of their files."""
         target = check_output(folder)
         try:
             target.parent.mkdir(parents=True, exist_ok=True)
@@ -146,7 +162,8 @@ class Release:
         except OSError as error:
             raise _unwritable(target, error) from error
         try:
-            self._write(partial, csv)
+            self._write(partial, csv, beside or {})
+            self._describe(partial, identity)
             partial.chmod(0o755)
             if target.exists():
                 target.rmdir()  # an empty folder, as check_output saw; anything else fails here
@@ -159,7 +176,7 @@ class Release:
             raise
         return target
 
-    def _write(self, folder: Path, csv: bool) -> None:
+    def _write(self, folder: Path, csv: bool, beside: Mapping[str, str]) -> None:
         import pyarrow as pa
         import pyarrow.parquet as pq
         from pyarrow.csv import write_csv
@@ -186,12 +203,21 @@ class Release:
             pq.write_table(found, folder / STATISTICS / f"{name}.parquet")
             if csv:
                 write_csv(found, folder / STATISTICS / f"{name}.csv")
+        for name, said in beside.items():
+            (folder / name).write_text(said)
+
+    def _describe(self, folder: Path, identity: Identity | None) -> None:
+        """The manifest, of all that is there by now, and its signature."""
         digests = {
             path.relative_to(folder).as_posix(): hashlib.sha256(path.read_bytes()).hexdigest()
             for path in sorted(folder.rglob("*"))
             if path.is_file()
         }
-        (folder / "manifest.json").write_text(self.manifest(digests).text())
+        signer = None if identity is None else identity.member
+        text = self.manifest(digests, signer).text()
+        (folder / MANIFEST).write_text(text)
+        if identity is not None:
+            (folder / SIGNATURE).write_text(signature_of(text.encode(), identity))
 
 
 def outside_releases(path: str | os.PathLike[str], field: str = "out") -> Path:
@@ -200,7 +226,7 @@ def outside_releases(path: str | os.PathLike[str], field: str = "out") -> Path:
     target = Path(os.path.realpath(path))
     for folder in (target, *target.parents):
         try:
-            text = (folder / "manifest.json").read_text()
+            text = (folder / MANIFEST).read_text()
         except (OSError, ValueError):
             continue
         if any(f'"{known}"' in text for known in FORMATS):
@@ -255,9 +281,9 @@ def read_release(folder: str | os.PathLike[str]) -> SavedRelease:
     """The rows of a release folder, and its manifest."""
     path = Path(folder)
     try:
-        manifest = Manifest.read(path / "manifest.json")
+        manifest = Manifest.read(path / MANIFEST)
     except InputError as error:
-        missing = not (path / "manifest.json").is_file()
+        missing = not (path / MANIFEST).is_file()
         why = "" if missing else f": {error.field} {error.problem}"
         raise InputError(
             "release",
@@ -274,7 +300,7 @@ def read_release(folder: str | os.PathLike[str]) -> SavedRelease:
     columns = soft_label_columns(rows.label_name or "", rows.classes)
     if manifest.soft_labels != columns:
         raise InputError(
-            str(path / "manifest.json"),
+            str(path / MANIFEST),
             "names other soft labels than one for each class",
             fix="get the release again",
         )

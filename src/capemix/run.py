@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 from typing import Any
 
 import numpy as np
@@ -14,7 +15,8 @@ from capemix.collector import Collector, Engine, Floats, Origin
 from capemix.data import mending
 from capemix.errors import InputError
 from capemix.kernels.machine import require_memory
-from capemix.ledger import Lineage
+from capemix.ledger import Head, Lineage
+from capemix.manifest import EVERY_RECORD, NO_RECORD, Counted, HowMade, schema_of
 from capemix.methods import measured
 from capemix.methods.base import SyntheticRows
 from capemix.plan import Plan
@@ -44,7 +46,8 @@ def run(
         read = (*origin.read_from_rows, *plan.facts.read_from_rows)
         check_countable(ledger, read, seeded=origin.seeded)
         ledger.check(*plan.costs(ledger.relation), instead=plan.cost_alone(ledger.relation))
-    sums = Collector(plan, engine, progress=progress, before=_charging(ledger, plan))
+    charged: list[Head] = []
+    sums = Collector(plan, engine, progress=progress, before=_charging(ledger, plan, charged))
     made = finished(sums)
     asked, plan, facts = plan, sums.plan, sums.plan.known
     image = facts.image_shape
@@ -64,6 +67,28 @@ def run(
         statistics=sums.statistics,
         sums=sums.sums,
         asked=asked,
+        how_made=_how_made(plan, origin, ledger, charged),
+    )
+
+
+def _how_made(
+    plan: Plan, origin: Origin, ledger: Lineage | None, charged: Sequence[Head]
+) -> HowMade:
+    """What of the making is for the manifest: the day, and no time."""
+    read = dict.fromkeys((*origin.read_from_rows, *plan.facts.read_from_rows))
+    if ledger is not None:
+        counted: Counted = "in a ledger"
+    else:
+        counted = "in no ledger" if origin.one_process else "by each site in its own ledger"
+    return HowMade(
+        date=None if origin.seeded else datetime.now(UTC).date().isoformat(),
+        counted=counted,
+        lineage=None if ledger is None else ledger.name,
+        ledger_heads=tuple(map(str, charged)),
+        schema=schema_of(plan.facts.table),
+        curator_saw=EVERY_RECORD if origin.one_process else NO_RECORD,
+        test_seed=origin.seeded,
+        read_from_rows=tuple(read),
     )
 
 
@@ -140,9 +165,11 @@ def shuffled(made: SyntheticRows, sums: Collector) -> SyntheticRows:
     return made.take(np.argsort(chance, kind="stable"))
 
 
-def _charging(ledger: Lineage | None, asked: Plan) -> Callable[[Plan], None] | None:
+def _charging(
+    ledger: Lineage | None, asked: Plan, heads: list[Head]
+) -> Callable[[Plan], None] | None:
     """What charges the ledger: once for the opening sums, if they are accounted by themselves, and
-    once for the rest, unless all of it was paid at once."""
+    once for the rest, unless all of it was paid at once. ``heads`` gets the ledger's after each."""
     if ledger is None:
         return None
     charged: list[str] = []
@@ -151,12 +178,13 @@ def _charging(ledger: Lineage | None, asked: Plan) -> Callable[[Plan], None] | N
         costs = plan.costs(ledger.relation)
         if len(costs) > 1 and not charged:
             what, instead = ", ".join(line.name for line in asked.opening), asked.cost_alone
-            at_once = ledger.charge(
+            found = ledger.charge(
                 what, costs[0], whole=together(costs), instead=instead(ledger.relation)
             )
-            charged.append("release" if at_once else "opening")
+            charged.append("release" if found.at_once else "opening")
+            heads.append(found.head)
         elif "release" not in charged:
-            ledger.charge("release", costs[-1])
+            heads.append(ledger.charge("release", costs[-1]).head)
             charged.append("release")
 
     return charge

@@ -81,7 +81,8 @@ def baseline(
 
     As many rows come out as there are records, so their number is public.
     """
-    from capemix.cli.show import print_json, row_progress, spinner
+    from capemix.cli.progress import row_progress, spinner
+    from capemix.cli.show import print_json
     from capemix.randomness.source import SeededSource, SystemSource
     from capemix.release import check_output
     from capemix_research.baselines import baseline_of

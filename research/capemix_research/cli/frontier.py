@@ -67,7 +67,8 @@ def frontier(
     """
     from dataclasses import replace
 
-    from capemix.cli.show import epoch_progress, print_json
+    from capemix.cli.progress import epoch_progress
+    from capemix.cli.show import print_json
     from capemix.release import outside_releases
     from capemix_research.cli.show import print_frontier
     from capemix_research.frontier import Trials

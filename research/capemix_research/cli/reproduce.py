@@ -107,7 +107,7 @@ def _report(folder: Path) -> Path:
 
 
 def _complexity(folder: Path, quick: bool, quiet: bool) -> Path:
-    from capemix.cli.show import spinner
+    from capemix.cli.progress import spinner
     from capemix_research.experiments.complexity import measured, write_costs
 
     folder.mkdir(parents=True, exist_ok=True)
@@ -117,7 +117,7 @@ def _complexity(folder: Path, quick: bool, quiet: bool) -> Path:
 
 
 def _truth(folder: Path, quiet: bool) -> Path:
-    from capemix.cli.show import spinner
+    from capemix.cli.progress import spinner
     from capemix_research.experiments.noise import NoiseTable
     from capemix_research.experiments.truth import published_settings, write_truth
 
@@ -142,7 +142,7 @@ def _train(
     import time
 
     torch_or_refuse()
-    from capemix.cli.show import spinner
+    from capemix.cli.progress import spinner
     from capemix.evaluate.cnn import Training, device_named
     from capemix_research.experiments import quick as brief
     from capemix_research.experiments.noise import NoiseTable

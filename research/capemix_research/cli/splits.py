@@ -20,7 +20,8 @@ def splits(
 ) -> None:
     """Utility of the release when rows are split at random, skewed (Dirichlet 0.1), or with a class
     missing at a site; beside the conventional scheme, where each site makes rows of its own."""
-    from capemix.cli.show import print_json, print_table, spinner
+    from capemix.cli.progress import spinner
+    from capemix.cli.show import print_json, print_table
     from capemix.data import dataset_info, load_dataset
     from capemix.errors import InputError
     from capemix_research.experiments.splits import compare_splits

@@ -61,7 +61,8 @@ def sweep(
     budget, so it is for public rows. Recipes choose by rule, never by test rows.
     """
     from capemix.api import usual_method
-    from capemix.cli.show import epoch_progress, print_json, print_table
+    from capemix.cli.progress import epoch_progress
+    from capemix.cli.show import print_json, print_table
     from capemix.release import outside_releases
     from capemix_research.sweep import best, method_of, peers_of, table_of
     from capemix_research.sweep import sweep as swept

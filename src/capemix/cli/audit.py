@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from capemix.cli import options as opt
+from capemix.cli.command import is_quiet
 from capemix.errors import InputError
 from capemix.private import PRIVATE
 
@@ -109,7 +110,7 @@ def run_tasks(
     from capemix.audit.many import audit_all, write_table
 
     def tell(measured: Measured, left: float) -> None:
-        if not quiet:
+        if not (quiet or is_quiet()):
             typer.echo(f"{_line(measured)}  [about {_time(left)} left]", err=True)
 
     found = audit_all(tasks, seed=seed, workers=workers, confidence=confidence, progress=tell)

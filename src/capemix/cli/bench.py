@@ -16,7 +16,8 @@ def bench(
 ) -> None:
     """Speed of the secure path, as ratios to the obvious loop and to copying the output."""
     from capemix.bench import bench as run
-    from capemix.cli.show import print_json, print_table, spinner
+    from capemix.cli.progress import spinner
+    from capemix.cli.show import print_json, print_table
 
     size = 6_000 if quick else 60_000
     timings = []

@@ -102,7 +102,7 @@ def calibrate(
     json: opt.Json = False,
 ) -> None:
     """The least noise that keeps a budget."""
-    from capemix.cli.show import spinner
+    from capemix.cli.progress import spinner
 
     plan = _plan(numbers, adversary, paper, context, delta, sites, scheme, measure=True)
     with spinner("calibrating", quiet=json):

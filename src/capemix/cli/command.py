@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext, redirect_stdout
 from dataclasses import dataclass, field
+from io import StringIO
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 import click
@@ -14,8 +16,10 @@ from typer.models import CommandFunctionType
 from capemix.cli.errors import speak_of_options
 from capemix.cli.method_options import FieldOption, MethodOptions, field_of, typed_config
 from capemix.cli.moved import check_moved
+from capemix.cli.options.groups import MORE
 from capemix.cli.renamed import note, old_name, with_new_names
-from capemix.errors import InputError
+from capemix.cli.settings import words_of_file
+from capemix.errors import InputError, StoppedError
 
 if TYPE_CHECKING:
     from capemix.facts import Facts
@@ -26,17 +30,39 @@ _OPTIONS: Final = "capemix.method options"
 _SHOWN: Final = "capemix.methods shown in help"
 _EVERYTHING: Final = "capemix.everything is shown"
 _HELP_ALL: Final = "--help-all"
+_QUIET: Final = "capemix.quiet"
 
 
 class Command(TyperCommand):
     """A command of capemix: what the library says of a field, it says of an option."""
 
+    def __init__(self, *args: Any, **settings: Any) -> None:
+        super().__init__(*args, **settings)
+        self.params.append(_quiet())
+
+    def make_context(
+        self,
+        info_name: str | None,
+        args: list[str],
+        parent: click.Context | None = None,
+        **extra: Any,
+    ) -> click.Context:
+        if not (extra.get("resilient_parsing") or (parent and parent.resilient_parsing)):
+            path = [*(parent.command_path.split() if parent else ()), info_name or ""]
+            more = isinstance(self, MethodCommand)
+            args = [*words_of_file(path, self.params, args, more=more), *args]
+        return super().make_context(info_name, args, parent, **extra)
+
     def invoke(self, ctx: click.Context) -> Any:
+        unheard = ctx.meta.get(_QUIET) and not ctx.params.get("json")
         try:
-            return super().invoke(ctx)
+            with redirect_stdout(StringIO()) if unheard else nullcontext():
+                return super().invoke(ctx)
         except InputError as error:
             speak_of_options(error, self.words_of_fields(ctx))
             raise
+        except (KeyboardInterrupt, click.Abort):
+            raise StoppedError("stopped.") from None
 
     def words_of_fields(self, ctx: click.Context) -> dict[str, str]:
         """What is typed for a field of the library, by its name."""
@@ -63,6 +89,27 @@ class Command(TyperCommand):
             if shown is None or name in shown:
                 with formatter.section(name or "Options"):
                     formatter.write_dl(records)
+
+
+def is_quiet() -> bool:
+    """Whether the command that runs says nothing of how far it is."""
+    context = click.get_current_context(silent=True)
+    return context is not None and bool(context.meta.get(_QUIET))
+
+
+def _quiet() -> click.Option:
+    def keep(ctx: click.Context, _param: click.Parameter, asked: bool) -> None:
+        ctx.meta[_QUIET] = ctx.meta.get(_QUIET, False) or asked
+
+    found = click.Option(
+        ["--quiet"],
+        is_flag=True,
+        expose_value=False,
+        callback=keep,
+        help="Print nothing but errors, and what --json asks for.",
+    )
+    found.rich_help_panel = MORE  # type: ignore[attr-defined]
+    return found
 
 
 def _typed(param: click.Parameter, ctx: click.Context) -> str:

@@ -7,11 +7,13 @@ from typing import Annotated
 import typer
 
 from capemix.cli.audit import attack, audit
+from capemix.cli.begin import init
 from capemix.cli.bench import bench
 from capemix.cli.calibrate import DeclaredCommand, account, calibrate
 from capemix.cli.command import Commands, MethodCommand
 from capemix.cli.coordinate import outcome, register, run, serve
 from capemix.cli.data import describe
+from capemix.cli.doctor import doctor
 from capemix.cli.evaluate import evaluate
 from capemix.cli.federate import federate
 from capemix.cli.journal import approve, deny, pending, status
@@ -22,16 +24,20 @@ from capemix.cli.sample import sample
 from capemix.cli.schema import schema
 from capemix.cli.site import keygen, site
 from capemix.cli.synth import synth
+from capemix.cli.verify import certificate, key, verify
 
 app = Commands(
-    add_completion=False,
     pretty_exceptions_enable=False,
     help="Differentially private synthetic data from sites that may not pool their rows.",
 )
 
+app.command()(init)
 app.command(cls=MethodCommand)(synth)
 app.command()(sample)
 app.command()(evaluate)
+app.command()(verify)
+app.command()(certificate)
+app.command()(key)
 app.command()(methods)
 app.command("data")(describe)
 app.add_typer(schema, name="schema")
@@ -48,6 +54,7 @@ app.command()(keygen)
 app.command()(audit)
 app.command()(attack)
 app.command()(bench)
+app.command()(doctor)
 add_moved(app, "reproduce", "sweep", "frontier")
 add_moved(federate, "measure", "splits", before="federate ")
 

@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from capemix.cli import options as opt
+from capemix.cli.command import is_quiet
 from capemix.cli.federate import Narrator, check_flower
 from capemix.errors import InputError, printable
 
@@ -83,7 +84,7 @@ def run(
     link = LinkFolder.of(folder)
     target = link.next_release() if out is None else out.absolute()
     link.start_run(target, give_up=give_up)
-    tell = None if json else Narrator()
+    tell = None if json or is_quiet() else Narrator()
     while (found := Outcome.read(target)) is not None and found.status == RUNNING:
         if tell is not None:
             tell(found, {})

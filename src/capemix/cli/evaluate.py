@@ -74,8 +74,8 @@ def evaluate(
     """What models learn from a release: trained on it, tested on real rows, beside the same models
     trained on real rows. Of a table with a schema also how like the real rows its release is."""
     from capemix.cli.likeness import check_picture, likeness
+    from capemix.cli.progress import epoch_progress
     from capemix.cli.show import (
-        epoch_progress,
         print_json,
         print_likeness,
         print_models,

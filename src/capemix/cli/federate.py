@@ -11,7 +11,7 @@ import typer
 
 from capemix.cli import options as opt
 from capemix.cli.calibrate import parse_features
-from capemix.cli.command import Commands, MethodCommand, method_asked
+from capemix.cli.command import Commands, MethodCommand, is_quiet, method_asked
 from capemix.cli.synth import facts_of
 from capemix.errors import InputError, printable
 
@@ -67,7 +67,7 @@ def plan(
     json: opt.Json = False,
 ) -> None:
     """Write down what is proposed to the sites, from public facts only."""
-    from capemix.cli.show import spinner
+    from capemix.cli.progress import spinner
     from capemix.engines.flower.files import plan_text
     from capemix.journal import plan_digest
 
@@ -236,7 +236,7 @@ def local(
         test_seed=data.test_seed,
         round_seconds=round_seconds,
         logs=logs,
-        watch=None if json else Narrator(),
+        watch=None if json or is_quiet() else Narrator(),
         single_user=single_user,
     )
     found = {"out": str(out), "included": outcome.included, "lost": outcome.lost}

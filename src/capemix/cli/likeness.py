@@ -43,7 +43,7 @@ def likeness(
     saved: SavedRelease, test: LabeledRows, train: LabeledRows | None, *, quiet: bool
 ) -> Private[Likeness] | None:
     """None for a release that is of no table with a schema."""
-    from capemix.cli.show import spinner
+    from capemix.cli.progress import spinner
     from capemix.evaluate import measured
 
     if saved.rows.table is None or test.table is None:

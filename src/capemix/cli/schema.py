@@ -95,7 +95,7 @@ def draft(
     faults = faults_of(table, drafted)
     try:
         with target.open("x") as file:
-            file.write(_text(drafted))
+            file.write(schema_text(drafted))
     except OSError as error:
         raise InputError(
             "--out",
@@ -148,18 +148,18 @@ def confirm(
         "Everything below will be public: in the release, in its manifest, and to every site.\n"
         "Say yes only to what anyone could know without having seen the rows."
     )
-    for line in _lines(found):
+    for line in public_lines(found):
         if not typer.confirm(f"{line}\n  Is this public knowledge?", default=False):
             typer.echo("Nothing is confirmed. Change that line in the file, or take it out.")
             raise typer.Exit(1)
-    _rewrite(file, _text(found.confirm()))
+    _rewrite(file, schema_text(found.confirm()))
     typer.echo(
         f"{file} is confirmed. Releases by it say that it was drafted from the rows and that their"
         " owner confirmed it."
     )
 
 
-def _lines(table: Table) -> Iterator[str]:
+def public_lines(table: Table) -> Iterator[str]:
     """Each thing that a schema makes public."""
     if table.label is not None:
         yield f"The label is the column '{printable(table.label.name)}'."
@@ -174,7 +174,7 @@ def _lines(table: Table) -> Iterator[str]:
         yield f"There is a column '{printable(column.name)}': {printable(str(column))}."
 
 
-def _text(table: Table) -> str:
+def schema_text(table: Table) -> str:
     from capemix import documents
 
     return json_.dumps(documents.as_json(table), indent=1, ensure_ascii=False) + "\n"

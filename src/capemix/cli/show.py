@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from rich.console import Console
-from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
 from capemix import documents
 from capemix.accounting.mint import CONFIRMED_DRAFT, NOT_DECLARED, ONE_SITE
+from capemix.data.schema import DRAFTED
+from capemix.errors import printable
 from capemix.evaluate import Comparison, Fit, Measures, Regressions, Score
 from capemix.federation import Scheme
 from capemix.guarantee import Guarantee, Status, whose
@@ -26,6 +26,7 @@ from capemix.sums.steps import Coverage
 
 if TYPE_CHECKING:
     from capemix.audit.membership import Attack
+    from capemix.identity import Member
 
 _MOST_SHOWN: Final = 20
 """Classes of a confusion matrix that still fits a screen."""
@@ -150,6 +151,19 @@ _NEIGHBOURS: Final = {
 }
 
 
+def print_signer(signer: Member | None, *, new: bool) -> None:
+    """Who vouches for a release; a key that was made for it is told of."""
+    if signer is None:
+        print("Not signed: nobody can tell later who made this.")
+        return
+    print(f"Signed by {printable(str(signer))}")
+    if new:
+        print(
+            "This is your own new key, which `capemix key` shows. Give this fingerprint to those"
+            " who will verify your releases."
+        )
+
+
 def print_release(release: Release, folder: Path, plan: Plan | None = None) -> None:
     """The one-screen summary of a release. ``plan`` says of sites and noise what a release of
     another kind of plan does not have."""
@@ -167,6 +181,8 @@ def print_release(release: Release, folder: Path, plan: Plan | None = None) -> N
         console.print(f"Warning: {warning}.", soft_wrap=True)
     if guarantee.status is not Status.GUARANTEE:
         console.print(f"Note: {guarantee.status}. Do not publish this as a private release.")
+    if any(said.startswith(DRAFTED) for said in guarantee.assumptions):
+        console.print("`capemix schema confirm` confirms a draft, line by line.")
 
 
 def cost_lines(budget: Iterable[BudgetLine], guarantee: Guarantee) -> list[dict[str, Any]]:
@@ -343,58 +359,3 @@ def _confusion(title: str, score: Score, classes: Sequence[str | int]) -> Table:
     for name, row in zip(classes, score.confusion, strict=True):
         table.add_row(str(name), *(str(count) if count else "." for count in row))
     return table
-
-
-@contextmanager
-def progress_of(
-    plan: Plan, *, quiet: bool
-) -> Iterator[tuple[Callable[[int], None] | None, Callable[[int], None] | None]]:
-    """Two ways to tell how far a release is: by the rows of a drawn sum, or by sums. A bar on the
-    terminal's error stream shows the one that goes with the plan, and is gone when it is done."""
-    rows = sum(line.rows for line in plan.body) * plan.federation.sites
-    total, what = (rows, "synthetic rows") if plan.drawn else (len(plan.names), "private sums")
-    with row_progress(total, what, quiet=quiet) as advance:
-        yield (advance, None) if plan.drawn else (None, advance)
-
-
-@contextmanager
-def row_progress(
-    total: int, what: str = "synthetic rows", *, quiet: bool
-) -> Iterator[Callable[[int], None] | None]:
-    """A bar on the terminal's error stream, gone when the work is done."""
-    console = Console(stderr=True)
-    if quiet or not console.is_terminal:
-        yield None
-        return
-    columns = (TextColumn("{task.description}"), BarColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=console, transient=True) as bar:
-        task = bar.add_task(what, total=total)
-        yield lambda done: bar.advance(task, done)
-
-
-@contextmanager
-def epoch_progress(text: str, *, quiet: bool) -> Iterator[Callable[[float, float], None] | None]:
-    """A bar with the time left, once what is done is told; a spinner until then."""
-    console = Console(stderr=True)
-    if quiet or not console.is_terminal:
-        yield None
-        return
-    columns = (
-        SpinnerColumn(),
-        TextColumn("{task.description}"),
-        BarColumn(),
-        TimeRemainingColumn(),
-    )
-    with Progress(*columns, console=console, transient=True) as bar:
-        task = bar.add_task(text, total=None)
-        yield lambda done, of: bar.update(task, completed=done, total=of)
-
-
-@contextmanager
-def spinner(text: str, *, quiet: bool) -> Iterator[None]:
-    console = Console(stderr=True)
-    if quiet or not console.is_terminal:
-        yield
-        return
-    with console.status(text):
-        yield

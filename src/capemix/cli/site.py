@@ -46,7 +46,7 @@ def keygen(
 ) -> None:
     """A new identity: NAME.key to keep, NAME.json for the roster."""
     from capemix import documents
-    from capemix.agent import new_identity
+    from capemix.identity import new_identity
     from capemix.protocol.roster import Member
 
     if not name or any(c in name for c in "/\\\0") or name.startswith("."):
@@ -102,8 +102,7 @@ def check(
         faults = Faults() if table is None else faults_of(data, table, dialect)
     lost = unread(cells, table)
     lost = {name: count for name, count in lost.items() if name in facts.features}
-    words = map(str, facts.listed) if table is None else table.class_words
-    counts = dict(zip(words, used.class_counts().tolist(), strict=True))
+    counts = dict(zip(facts.class_words, used.class_counts().tolist(), strict=True))
     rows = len(used) + used.unfit
     report = {"rows": rows, "used": len(used), "private": PRIVATE}
     if used.persons is not None:
@@ -225,8 +224,9 @@ def serve(
 ) -> None:
     """Hold the rows and answer the protocol, until stopped."""
     from capemix import documents
-    from capemix.agent import SiteState, load_identity
+    from capemix.agent import SiteState
     from capemix.agent import serve as listen
+    from capemix.identity import load_identity
     from capemix.protocol.agreement import public_bytes
     from capemix.protocol.policy import Policy
     from capemix.protocol.roster import Roster

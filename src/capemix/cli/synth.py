@@ -37,6 +37,7 @@ Normalise = Annotated[
     opt.Adversary,
     opt.Dealing,
     opt.PaperModes,
+    opt.Signed,
 )
 def synth(
     data: opt.DataOptions,
@@ -47,6 +48,7 @@ def synth(
     adversary: opt.Adversary,
     dealing: opt.Dealing,
     paper: opt.PaperModes,
+    signed: opt.Signed,
     context: typer.Context,
     epsilon: opt.Epsilon,
     out: opt.Out,
@@ -62,8 +64,9 @@ def synth(
     FILE is a .csv, .tsv, .txt, .parquet or .npz file; or digits, mnist or fashion-mnist. What is
     not declared (classes, ranges) is measured, and paid for out of the budget.
     """
-    from capemix.cli.show import account_of, print_json, print_release, progress_of, spinner
-    from capemix.engines.local import LocalEngine
+    from capemix import documents
+    from capemix.cli.progress import ToldEngine, spinner, told
+    from capemix.cli.show import account_of, print_json, print_release, print_signer
     from capemix.plan import make_plan
     from capemix.randomness.source import SeededSource, SystemSource
     from capemix.release import check_output
@@ -103,18 +106,20 @@ def synth(
             **adversary.who(),
             **paper.who(),
         )
-    with progress_of(plan, quiet=json) as (by_rows, by_sums):
-        source = SystemSource() if seed is None else SeededSource(seed)
-        engine = LocalEngine(rows, source, progress=by_rows)
-        release = run(plan, engine, lineage, progress=by_sums)
-    with spinner("writing the release", quiet=json):
-        folder = release.save(out, csv=csv)
+    identity, new_key = signed.identity()  # before anything is paid for
+    source = SystemSource() if seed is None else SeededSource(seed)
+    with opt.saying_what_was_charged(lineage) as account, told("", quiet=json) as line:
+        release = run(plan, ToldEngine(rows, source, line), account)
+        line.begin("writing the release")
+        folder = release.save(out, csv=csv, identity=identity)
     made = cast("Plan", release.plan)
     if json:
-        said = {"warnings": list(release.warnings), "out": str(folder)}
+        said: dict[str, Any] = {"warnings": list(release.warnings), "out": str(folder)}
+        said["signer"] = None if identity is None else documents.as_json(identity.member)
         print_json({**account_of(made, release.guarantee), **said})
     else:
         print_release(release, folder, made)
+        print_signer(None if identity is None else identity.member, new=new_key)
 
 
 def check_epsilon(epsilon: float) -> None:

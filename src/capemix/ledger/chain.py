@@ -50,8 +50,13 @@ class Head:
         )
 
 
+def head_at(line: int, found: str) -> Head:
+    """The head of a chain that ends with this line, of this hash."""
+    return Head(line, found[:_SHORT])
+
+
 def head_of(hashes: Sequence[str]) -> Head:
-    return Head(len(hashes), (hashes[-1] if hashes else START)[:_SHORT])
+    return head_at(len(hashes), hashes[-1] if hashes else START)
 
 
 def passes(hashes: Sequence[str], head: Head) -> bool:

@@ -51,6 +51,15 @@ def default_path() -> Path:
 
 
 @dataclass(frozen=True)
+class Charged:
+    """What came of a charge: the ledger's head with its line, and whether it paid for all parts of
+    the release ``at_once``."""
+
+    head: Head
+    at_once: bool
+
+
+@dataclass(frozen=True)
 class Line:
     """A line as written, and the account of its lineage after it."""
 
@@ -230,11 +239,11 @@ class Ledger:
         run: str | None = None,
         whole: Cost | None = None,
         instead: Cost | None = None,
-    ) -> bool:
+    ) -> Charged:
         """Count a release before it exists. It is on disk when this returns; if it does not fit,
         or this run was charged, `BudgetError`, and nothing is written. ``whole`` and ``instead``
-        are as for `Account.admit`; whether the latter was charged, and so for all parts of the
-        release, is returned."""
+        are as for `Account.admit`; the latter, if it was charged, pays for all parts of the
+        release."""
         with self._writing() as (database, standing):
             account = _declared(standing.accounts, lineage)
             if run is not None and _CHARGE in standing.runs.get((lineage, run), ()):
@@ -245,7 +254,7 @@ class Ledger:
             if admitted is None:
                 raise _overspent(lineage, account, cost)
             after, way, paid = admitted
-            self._append(
+            head = self._append(
                 database,
                 {
                     "kind": _CHARGE,
@@ -257,7 +266,7 @@ class Ledger:
                     **chain.cost_as_json(paid),
                 },
             )
-            return paid is instead
+            return Charged(head, paid is instead)
 
     def refund(self, lineage: str, run: str) -> None:
         """Take back what was charged for a run of which nothing was told and nothing can be: that
@@ -286,13 +295,14 @@ class Ledger:
             self._append(database, {"kind": _JOINED, "lineage": lineage, "run": run})
             return True
 
-    def _append(self, database: sqlite3.Connection, entry: dict[str, Any]) -> None:
+    def _append(self, database: sqlite3.Connection, entry: dict[str, Any]) -> Head:
         last = database.execute("SELECT line, hash FROM entries ORDER BY line DESC").fetchone()
         number, before = last or (0, chain.START)
         now = datetime.now(UTC).isoformat(timespec="seconds")
         text = chain.text_of({**entry, "line": number + 1, "previous": before, "time": now})
         row = (number + 1, text, chain.hash_of(text))
         database.execute("INSERT INTO entries VALUES (?, ?, ?)", row)
+        return chain.head_at(number + 1, row[2])
 
     # -- the file ----------------------------------------------------------------------------
 
@@ -431,7 +441,7 @@ class Lineage:
         run: str | None = None,
         whole: Cost | None = None,
         instead: Cost | None = None,
-    ) -> bool:
+    ) -> Charged:
         """See `Ledger.charge`."""
         return self.ledger.charge(self.name, what, cost, run=run, whole=whole, instead=instead)
 

@@ -30,11 +30,11 @@ def method(cls: M) -> M:
 
 
 def methods() -> dict[str, type[Method]]:
-    """Every method that is known, by its name."""
+    """Every method that is known, by its name; ours come first, whatever was imported before."""
     for module in BUILT_IN.values():
         import_module(module)
     load_plugins()
-    return dict(_KNOWN)
+    return {name: _KNOWN[name] for name in (*BUILT_IN, *_KNOWN)}
 
 
 def method_named(name: str) -> type[Method]:

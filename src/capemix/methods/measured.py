@@ -190,7 +190,7 @@ def measure(sums: Collector) -> Facts:
         facts = replace(facts, classes=classes, class_sizes=_whole(counts))
     elif CLASS_SIZES in names:
         counts, noise = class_counts(sums, facts), sums.noise_on(CLASS_SIZES)
-        told, said = told_sizes(counts, shrunk_sizes(counts, noise), noise, facts.listed)
+        told, said = told_sizes(counts, shrunk_sizes(counts, noise), noise, facts.class_words)
         sums.warn(*said)
         facts = replace(facts, class_sizes=_whole(told))
     if RANGES in names:

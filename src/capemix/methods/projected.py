@@ -95,7 +95,7 @@ class ProjectedSums:
         counts = class_counts(self.sums, facts)
         deviation = self.sums.noise_on(CLASS_SIZES)
         shrunk = shrunk_sizes(counts, deviation)
-        sizes, said = told_sizes(counts, shrunk, deviation, facts.listed)
+        sizes, said = told_sizes(counts, shrunk, deviation, facts.class_words)
         self.sums.warn(*said)
         return sizes
 

@@ -57,7 +57,7 @@ def records_of(counts: Real, deviation: float) -> tuple[float, bool]:
 
 
 def told_sizes(
-    counts: Real, shrunk: Real, deviation: float, classes: Sequence[str | int]
+    counts: Real, shrunk: Real, deviation: float, classes: Sequence[str]
 ) -> tuple[Real, tuple[str, ...]]:
     """Class sizes to go by, and what cannot be told of them: those ``shrunk``, unless not even
     their sum stands out of the noise. Then all classes are taken to be alike."""

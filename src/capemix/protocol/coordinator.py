@@ -33,6 +33,7 @@ from capemix.protocol.agreement import (
 )
 from capemix.protocol.answering import ROUNDS
 from capemix.protocol.chunks import DEFAULT_CHUNK, LEAST_CHUNK, MOST_CHUNK, MOST_CHUNKS, Cut
+from capemix.protocol.consents import SumConsents
 from capemix.protocol.dealing import check_dealing, deal_for
 from capemix.protocol.journal import Journal
 from capemix.protocol.refund import Refund
@@ -73,7 +74,7 @@ class Run:
             raise InputError(
                 "identity", "is not the roster's coordinator", fix="use the coordinator's key"
             )
-        self._query = step.query
+        self._step, self._query = step, step.query
         cut = Cut(share_bytes(self._query), chunk_bytes)
         if not cut.allowed:
             raise InputError(
@@ -447,6 +448,17 @@ class Run:
             return self._included
         announced = self._replies.get("upload", {})
         return tuple(site for site in sorted(announced) if not self._spool.due[site])
+
+    def consents(self) -> SumConsents:
+        """What the sites in the sum signed of it: that they take part."""
+        first = not self._step.before
+        return SumConsents(
+            sum=self._step.name,
+            run=self._context.run.hex(),
+            proposal=self._context.plan.hex(),
+            sites={str(s): self._replies["plan"][s].raw.decode() for s in self.included},
+            proposed=self._proposed if first else None,
+        )
 
     # -- the end -----------------------------------------------------------------------------------
 

@@ -2,33 +2,14 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 
 from capemix import documents
 from capemix.errors import InputError
+from capemix.identity import Member
 from capemix.protocol.wire import digest
 
-
-@dataclass(frozen=True)
-class Member:
-    """An organisation and its Ed25519 identity: 32 bytes, in hexadecimal digits."""
-
-    name: str
-    identity: str
-
-    def __post_init__(self) -> None:
-        named = self.name.isprintable() and self.name.strip()
-        if not named or not re.fullmatch("[0-9a-f]{64}", self.identity):
-            raise InputError(
-                "roster",
-                "has a member without a printable name or a 32-byte key",
-                fix="run capemix keygen",
-            )
-
-    @property
-    def key(self) -> bytes:
-        return bytes.fromhex(self.identity)
+__all__ = ["Member", "Roster"]
 
 
 @dataclass(frozen=True)

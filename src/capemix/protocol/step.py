@@ -192,12 +192,17 @@ class ReleaseStep:
                 return False
         return True
 
+    def becomes(self, plan: Plan) -> bool:
+        """Whether this is the plan that was agreed to, with what was measured and chosen since."""
+        later = replace(self, plan=plan)
+        return _agreed(self.plan) == _agreed(later._as_agreed(self.plan))
+
     def follows(self, known: ReleaseStep | None) -> str | None:
         """Why it is not this sum's turn, or None; ``known`` is the last sum of this release that
         the site took part in."""
         if known is None:
             return "this site was not in the release's earlier sums" if self.before else None
-        if _agreed(known.plan) != _agreed(self._as_agreed(known.plan)):
+        if not known.becomes(self.plan):
             return "this is not the release that was agreed to"
         for fixed in ("measured", "chosen"):
             before, now = getattr(known.plan, fixed), getattr(self.plan, fixed)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from capemix.cli.options.counted import Counted
+from capemix.cli.options.counted import Counted, saying_what_was_charged
 from capemix.cli.options.data import DataOptions, Dealing, Opened
 from capemix.cli.options.facts import ClassSizes, DeclaredFacts, parse_names, parse_sizes
 from capemix.cli.options.federation import Adversary, PaperModes, Scheme, Sites
@@ -28,6 +28,7 @@ from capemix.cli.options.names import (
     TestSeed,
 )
 from capemix.cli.options.people import People, Person, RowsPerPerson
+from capemix.cli.options.signed import Signed, own_key
 from capemix.cli.options.trained import Trained
 
 __all__ = [
@@ -63,11 +64,14 @@ __all__ = [
     "RowsPerPerson",
     "Scheme",
     "SchemeName",
+    "Signed",
     "SiteNoiseName",
     "Sites",
     "TestSeed",
     "Trained",
+    "own_key",
     "parse_names",
     "parse_sizes",
+    "saying_what_was_charged",
     "with_options",
 ]

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from capemix.cli.options.names import LedgerFile
-from capemix.errors import InputError
+from capemix.errors import InputError, StoppedError
 
 if TYPE_CHECKING:
     from capemix.ledger import Ledger, Lineage
@@ -57,6 +59,39 @@ class Counted:
         if not name:
             return None
         return _ask_limit(_opened(self.ledger), name)
+
+
+@contextmanager
+def saying_what_was_charged(account: Lineage | None) -> Iterator[Lineage | None]:
+    """The same lineage, for a release within: one that is stopped says whether it was charged."""
+    from dataclasses import fields
+
+    from capemix.ledger import Lineage
+    from capemix.ledger.ledger import Charged
+
+    asked: list[str] = []
+    done: list[Charged] = []
+
+    class Watched(Lineage):
+        def charge(self, what: str, *args: Any, **how: Any) -> Charged:
+            asked.append(what)
+            done.append(super().charge(what, *args, **how))
+            return done[-1]
+
+    watched = account
+    if account is not None:
+        watched = Watched(**{each.name: getattr(account, each.name) for each in fields(account)})
+    try:
+        yield watched
+    except KeyboardInterrupt:
+        said = "nothing was released"
+        if account is not None and not asked:
+            said += f", and nothing was charged to {account.name}"
+        elif account is not None and len(asked) == len(done):
+            said += f"; {account.name} was charged (ledger head {done[-1].head})"
+        elif account is not None:
+            said += f"; whether {account.name} was charged says `capemix ledger show`"
+        raise StoppedError(f"stopped: {said}.") from None
 
 
 def _opened(place: Path | None) -> Ledger:

@@ -10,11 +10,11 @@ from pathlib import Path
 from typing import Any, Final
 
 from capemix import documents
-from capemix.agent import load_identity
 from capemix.engines.flower.credentials import write_private
 from capemix.engines.flower.files import plan_text
 from capemix.errors import InputError
 from capemix.guarantee import Status
+from capemix.identity import load_identity
 from capemix.ledger import Account
 from capemix.plan import Plan
 from capemix.protocol.agreement import public_bytes

@@ -22,7 +22,6 @@ from flwr.common import log
 from flwr.serverapp import Grid, ServerApp
 
 from capemix import documents
-from capemix.agent import load_identity
 from capemix.collector import Origin
 from capemix.engines.flower.envelope import Refused
 from capemix.engines.flower.exchange import exchange
@@ -44,6 +43,7 @@ from capemix.engines.flower.rounds import Round
 from capemix.engines.flower.settings import Settings
 from capemix.engines.flower.unfinished import Made, Unfinished
 from capemix.errors import CapemixError, InputError, printable
+from capemix.identity import Identity, load_identity
 from capemix.plan import Plan
 from capemix.protocol.coordinator import Run
 from capemix.protocol.hello import new_challenge, site_of
@@ -123,7 +123,8 @@ def _conduct(grid: Grid, settings: Settings, outcome: Outcome) -> None:
         _say(f"going on with the release that was begun in {unfinished.folder}")
     engine = FlowerEngine(grid, settings, outcome, roster, identity, node_of, unfinished)
     try:
-        run(plan, engine).save(settings.out)
+        made, signer = run(plan, engine), Identity(roster.coordinator.name, identity)
+        made.save(settings.out, identity=signer, beside=unfinished.beside())
     except ProtocolError:
         outcome.status = ENDED  # it can only be proposed again
         if not engine.may_ask_again:
@@ -229,7 +230,8 @@ class FlowerEngine:
                 raise ProtocolError(run.failed)
             outcome.peak_memory["coordinator in rounds"] = peak_memory()
             _say("taking the masks off")
-            return run.release_sums(), Made(run.included, run.seeded, lost, blamed)
+            made = Made(run.included, run.seeded, lost, blamed, run.consents())
+            return run.release_sums(), made
         finally:
             journal.close()
 

@@ -20,7 +20,6 @@ from typing import Any, Final, Literal
 import numpy as np
 
 from capemix import documents
-from capemix.agent import new_identity
 from capemix.data.rows import LabeledRows
 from capemix.data.writing import write_table
 from capemix.engines.flower.app_folder import (
@@ -54,6 +53,7 @@ from capemix.engines.flower.programs import (
 )
 from capemix.engines.flower.relay import AGENT_SOCKET, AGENT_SOCKETS
 from capemix.errors import InputError
+from capemix.identity import new_identity
 from capemix.plan import Plan
 from capemix.protocol.demands import Demands
 from capemix.protocol.policy import MOST_SIZE, Policy

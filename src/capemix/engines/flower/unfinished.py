@@ -21,6 +21,7 @@ from capemix import documents
 from capemix.engines.flower.files import write_whole
 from capemix.errors import InputError
 from capemix.plan import Plan
+from capemix.protocol.consents import CONSENTS, Consents, SumConsents
 from capemix.protocol.roster import Roster
 from capemix.protocol.wire import digest
 
@@ -46,6 +47,7 @@ class Made:
     seeded: bool
     lost: dict[str, str] = field(default_factory=dict)
     blamed: dict[str, str] = field(default_factory=dict)
+    consents: SumConsents | None = None
 
 
 class Unfinished:
@@ -70,6 +72,7 @@ class Unfinished:
                 fix="go on with that one, or give it up with capemix federate run --give-up",
             )
         self.release = bytes.fromhex(begun.release)
+        self._roster = roster
 
     @staticmethod
     def begun(out: Path) -> bool:
@@ -100,6 +103,13 @@ class Unfinished:
         for path in folder.iterdir():
             if path.name not in (_SUMS, _MADE):
                 path.unlink()
+
+    def beside(self) -> dict[str, str]:
+        """What belongs to the release, by files' names: what its sites signed of each sum."""
+        sums = sorted(self.folder.glob(f"*/{_MADE}"), key=lambda path: int(path.parent.name))
+        made = [documents.read(Made, path, name="sum").consents for path in sums]
+        found = Consents(self._roster, tuple(each for each in made if each is not None))
+        return {CONSENTS: found.text()}
 
     def remove(self) -> None:
         shutil.rmtree(self.folder)
