@@ -30,6 +30,7 @@ from capemix.guarantee import Guarantee
 from capemix.manifest import FORMATS, Manifest, installed
 from capemix.plan import BudgetLine
 from capemix.queries import QueryShape
+from capemix.report import write_report
 from capemix.sums.steps import Step
 
 if TYPE_CHECKING:
@@ -186,12 +187,16 @@ class Release:
             pq.write_table(found, folder / STATISTICS / f"{name}.parquet")
             if csv:
                 write_csv(found, folder / STATISTICS / f"{name}.csv")
-        digests = {
-            path.relative_to(folder).as_posix(): hashlib.sha256(path.read_bytes()).hexdigest()
-            for path in sorted(folder.rglob("*"))
-            if path.is_file()
-        }
-        (folder / "manifest.json").write_text(self.manifest(digests).text())
+        write_report(folder, self.manifest(_digests(folder)))
+        (folder / "manifest.json").write_text(self.manifest(_digests(folder)).text())
+
+
+def _digests(folder: Path) -> dict[str, str]:
+    return {
+        path.relative_to(folder).as_posix(): hashlib.sha256(path.read_bytes()).hexdigest()
+        for path in sorted(folder.rglob("*"))
+        if path.is_file()
+    }
 
 
 def outside_releases(path: str | os.PathLike[str], field: str = "out") -> Path:
