@@ -30,13 +30,13 @@ from capemix.methods.class_gaussian import ClassGaussian
 from capemix.methods.image_clusters import ImageClusters
 from capemix.methods.mixing import Mixing
 from capemix.methods.tables import Tables
+from capemix.pages import REPORT, report_of
+from capemix.pages.columns import MOST_CHARTS, bars_of
+from capemix.pages.figures import MOST_BARS, shown
+from capemix.pages.html import tag, text
 from capemix.plan import make_plan
 from capemix.randomness.source import SeededSource
 from capemix.release import Release, read_release
-from capemix.report import REPORT, report_of
-from capemix.report.figures import MOST_BARS, shown
-from capemix.report.html import tag, text
-from capemix.report.scientist import MOST_CHARTS, bars_of
 from capemix.sums.steps import PublicMap
 from conftest import Capemix
 
@@ -280,7 +280,7 @@ def test_what_was_paid_for_is_not_lost_to_a_page(
     def fails(*_: object) -> str:
         raise ZeroDivisionError("private?")
 
-    monkeypatch.setattr("capemix.report.report_of", fails)
+    monkeypatch.setattr("capemix.pages.report_of", fails)
     with pytest.warns(UserWarning, match=r"report.html could not be made \(ZeroDivisionError\)"):
         out = made.save(tmp_path / "out")
     assert not (out / REPORT).exists()

@@ -28,9 +28,9 @@ from capemix.errors import InputError
 from capemix.facts import Facts
 from capemix.guarantee import Guarantee
 from capemix.manifest import FORMATS, Manifest, installed
+from capemix.pages import write_report
 from capemix.plan import BudgetLine
 from capemix.queries import QueryShape
-from capemix.report import write_report
 from capemix.sums.steps import Step
 
 if TYPE_CHECKING:

@@ -19,8 +19,8 @@ def report(
     """Make the report of a release again, of its folder alone: the same bytes by the same versions.
     It reads no records, so it costs nothing."""
     from capemix.cli.show import print_json
+    from capemix.pages import REPORT, report_of
     from capemix.release import read_release
-    from capemix.report import REPORT, report_of
 
     target = new_page(out, "--out")
     manifest = read_release(release).manifest

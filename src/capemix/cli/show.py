@@ -299,6 +299,8 @@ def print_likeness(found: Measures, attacks: Sequence[Attack]) -> None:
     for name, value, floor in found.lines():
         table.add_row(name, _share(value), _share(floor))
     Console().print(table)
+    if found.subsample is not None:
+        print(f"as good as a subsample of {found.subsample} of the real rows")
     for one in attacks:
         print(
             f"membership attack by {one.name}: AUC {one.auc:.3f} ({one.low:.3f} to {one.high:.3f});"

@@ -11,7 +11,7 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from capemix.report.html import Html, join, tag
+from capemix.pages.html import Html, join, tag
 
 Real = npt.NDArray[np.float64]
 
@@ -69,13 +69,6 @@ def histogram(bars: Bars, ticks: Sequence[tuple[float, str]], says: str) -> Html
         return base - high * min(max(part, 0.0), bars.top) / bars.top
 
     parts = []
-    if bars.counted is not None:
-        low, above = bars.ends()
-        band = [
-            _box(left + i * step, at(above[i]), step, at(low[i]) - at(above[i]))
-            for i in range(count)
-        ]
-        parts.append(tag("path", class_="band", d="".join(band)))
     inner, gap = step * 0.76, step * 0.12
     own = [
         _box(left + i * step + gap, at(part), inner, base - at(part))
@@ -84,6 +77,12 @@ def histogram(bars: Bars, ticks: Sequence[tuple[float, str]], says: str) -> Html
     ]
     parts.append(tag("path", class_="over", d="".join(own)))
     if bars.counted is not None:
+        low, above = bars.ends()
+        band = [
+            _box(left + i * step, at(above[i]), step, at(low[i]) - at(above[i]))
+            for i in range(count)
+        ]
+        parts.append(tag("path", class_="band", d="".join(band)))
         parts.append(_steps("noisy", bars.counted, left, step, at))
     if bars.beside is not None:
         parts.append(_steps("noisy", bars.beside, left, step, at))

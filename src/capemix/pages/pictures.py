@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from capemix.facts import Facts
-from capemix.report.html import Html, Part, tag
+from capemix.pages.html import Html, Part, tag
 from capemix.sums.steps import DeclaredMap
 
 _EACH: Final = 12

@@ -133,15 +133,16 @@ def _listed(column: Column, declared: str, cells: pa.Array, own: _Own | None) ->
     found = cells.value_counts()
     values, times = found.field(0).to_pylist(), found.field(1).to_pylist()
     said = [word(value) for value in values]
+    listed: list[str]
     declares = getattr(column, "categories", None)
     if own is None and declares is not None:
         listed = [str(word(each)) for each in declares]
     elif own is None:
         order = sorted(range(len(said)), key=lambda i: (-times[i], said[i] or ""))
-        listed = [said[i] for i in order if said[i] is not None]
+        listed = [each for i in order if (each := said[i]) is not None]
     else:
         listed = [each for each in own.first if each is not None]
-    places = {each: i for i, each in enumerate(listed)}
+    places: dict[str | None, int] = {each: i for i, each in enumerate(listed)}
     missing = None in said or (own is not None and None in own.first)
     coded = np.array([places.get(each, len(listed)) for each in said], dtype=np.int64)
     encoded = cells.dictionary_encode() if not _is_dictionary(cells) else cells
@@ -149,8 +150,9 @@ def _listed(column: Column, declared: str, cells: pa.Array, own: _Own | None) ->
     by_index = [places.get(word(v), len(listed)) for v in encoded.dictionary.to_pylist()]
     rows = np.array([*by_index, len(listed)], dtype=np.int64)[index]
     missing = missing or bool(len(coded) and coded.max(initial=0) >= len(listed))
+    counted = None if own is None else own.counted
     words = (*(str(each) for each in listed), *(("missing",) if missing else ()))
-    return Shown(column.name, declared, words, rows, None, missing, own and own.counted)
+    return Shown(column.name, declared, words, rows, None, missing, counted)
 
 
 def _is_dictionary(cells: pa.Array) -> bool:
@@ -174,8 +176,8 @@ def _numbers(column: Column, declared: str, cells: pa.Array, own: _Own | None) -
         listed = [each for each in own.first if each is not None]
         starts = _read(column, np.array(listed, dtype=object), len(listed))
         joined = -(-len(starts) // MOST_BARS)
-        edges = np.arange(0, len(starts), joined)
-        ends = np.append(edges[1:], len(starts))
+        edges = list(range(0, len(starts), joined))
+        ends = [*edges[1:], len(starts)]
         last = [each for each in own.last if each is not None]
         words = [
             listed[a] if listed[a] == last[b - 1] else f"{listed[a]} to {last[b - 1]}"

@@ -6,10 +6,10 @@ import math
 from collections.abc import Iterator
 from typing import Final
 
-from capemix.report import charts
-from capemix.report.html import Html, Part, bullets, details, join, section, table, tag
-from capemix.report.nist import answers
-from capemix.report.told import Told, number, odds
+from capemix.pages import charts
+from capemix.pages.html import Html, Part, bullets, details, join, section, table, tag
+from capemix.pages.nist import answers
+from capemix.pages.told import Told, number, odds
 from capemix.sums.steps import Coverage
 
 _BEFORE: Final = (0.01, 0.1, 0.5)
@@ -30,7 +30,7 @@ def status(told: Told) -> Html:
         said = join(
             [
                 tag("strong", "Status: guarantee. "),
-                "What follows is proved, including the arithmetic of the computer.",
+                "What follows is proved, under the assumptions that are listed.",
             ]
         )
         return tag("p", said, class_="status")
@@ -89,7 +89,7 @@ def _guarantee(told: Told) -> Iterator[Part]:
         f"{would}Whatever anyone learns from this release, they would have learned almost the same"
         f" if {told.unit} {told.undone}, whichever it is. Almost means: no outcome becomes more"
         f" than {factor} times (e to the power of epsilon) as likely or as unlikely, but for a"
-        f" probability of {number(told.delta)} (delta).",
+        f" probability of {number(told.delta)} (delta), which is 1 in {1 / told.delta:,.0f}.",
     )
     yield tag(
         "p",

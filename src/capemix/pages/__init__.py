@@ -7,11 +7,12 @@ from pathlib import Path
 from typing import Final
 
 from capemix.manifest import Manifest
-from capemix.report import officer, scientist
-from capemix.report.figures import shown
-from capemix.report.html import section
-from capemix.report.page import page
-from capemix.report.told import REPORT, Told
+from capemix.pages import officer, scientist
+from capemix.pages.columns import MOST_LINES
+from capemix.pages.figures import shown
+from capemix.pages.html import section
+from capemix.pages.page import page
+from capemix.pages.told import REPORT, Told
 
 __all__ = ["REPORT", "report_of", "write_report"]
 
@@ -26,7 +27,7 @@ def report_of(folder: Path, manifest: Manifest) -> str:
     statistics = {
         path.stem: parquet.read_table(path) for path in sorted(folder.glob("statistics/*.parquet"))
     }
-    named = [] if facts.image_shape is not None else list(facts.features[: scientist.MOST_LINES])
+    named = [] if facts.image_shape is not None else list(facts.features[:MOST_LINES])
     if facts.label is not None:
         named.append(facts.label)
     rows = parquet.read_table(folder / "synthetic.parquet", columns=named)

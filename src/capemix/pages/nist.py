@@ -6,8 +6,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from capemix.guarantee import Status
+from capemix.pages.told import Told, number
 from capemix.queries import Relation
-from capemix.report.told import Told, number
 from capemix.sums.steps import PublicMap
 
 

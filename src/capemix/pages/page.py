@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from importlib.resources import files
 from typing import Final
 
-from capemix.report.html import Html, Part, bullets, join, tag
+from capemix.pages.html import Html, Part, bullets, join, tag
 
 _POLICY: Final = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
 """What a browser lets this page load: its own style, and images that are in it."""
@@ -16,7 +16,7 @@ def page(
     title: str, lead: Sequence[Part], contents: Sequence[tuple[str, str]], *parts: Part
 ) -> str:
     """``contents`` are keys of sections with their titles."""
-    style = files("capemix.report").joinpath("style.css").read_text("utf-8")
+    style = files("capemix.pages").joinpath("style.css").read_text("utf-8")
     head = tag(
         "head",
         tag("meta", charset="utf-8"),
