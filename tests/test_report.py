@@ -16,6 +16,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from capemix.api import synthesize
@@ -210,8 +212,6 @@ def test_every_column_is_drawn_with_its_noise(made: Release, page: Page, folder:
     names = [*TABLE.names, "outcome"]
     assert page.said("h4") == names
     saved = read_release(folder)
-    import pyarrow.parquet as pq
-
     rows = pq.read_table(folder / "synthetic.parquet")
     counts = saved.statistics["columns"].to_pandas()
     for column in shown(saved.manifest.facts, names, rows, saved.statistics):
@@ -238,6 +238,34 @@ def test_every_column_is_drawn_with_its_noise(made: Release, page: Page, folder:
     values = np.array(rows[HOSTILE].to_pylist())
     assert by_name[HOSTILE].words[0] == "0 to 4"
     assert by_name[HOSTILE].rows[0] == (values <= 4).sum()
+
+
+def test_rows_are_as_far_off_the_counts_of_pairs_as_noise_alone_makes_them(page: Page) -> None:
+    cells = page.said("td")
+    start = cells.index("yes") - 1
+    lines = [cells[at : at + 4] for at in range(start, start + 40, 4)]
+    assert len(lines) == 10  # of five columns
+    for _, counted, apart, noise in lines:
+        assert counted == "yes"
+        # Rows are drawn too, and smoothed: they are not nearer than noise, nor much further.
+        assert 0.3 * float(noise) < float(apart) < 2 * float(noise) + 0.02
+
+
+def test_figures_of_a_wrong_kind_are_one_sentence(
+    capemix: Capemix, folder: Path, tmp_path: Path
+) -> None:
+    """From somebody who has the digests right."""
+    release = shutil.copytree(folder, tmp_path / "release")
+    table = release / "statistics" / "columns.parquet"
+    pq.write_table(pa.table({"column": [1, 2], "from": [True, False]}), table)
+    manifest = json.loads((release / "manifest.json").read_text())
+    digest = hashlib.sha256(table.read_bytes()).hexdigest()
+    manifest["sha256"]["statistics/columns.parquet"] = digest
+    (release / "manifest.json").write_text(json.dumps(manifest))
+    ran = capemix("report", release, "--out", tmp_path / "page.html")
+    assert (ran.code, ran.out) == (2, "")
+    assert "has figures that no report can be made of" in ran.err
+    assert not (tmp_path / "page.html").exists()
 
 
 def test_a_report_is_made_again_of_the_folder_alone(

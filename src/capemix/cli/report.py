@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from capemix.cli import options as opt
 from capemix.errors import InputError
+
+if TYPE_CHECKING:
+    from capemix.manifest import Manifest
 
 
 def report(
@@ -19,12 +22,12 @@ def report(
     """Make the report of a release again, of its folder alone: the same bytes by the same versions.
     It reads no records, so it costs nothing."""
     from capemix.cli.show import print_json
-    from capemix.pages import REPORT, report_of
+    from capemix.pages import REPORT
     from capemix.release import read_release
 
     target = new_page(out, "--out")
     manifest = read_release(release).manifest
-    made = report_of(release, manifest)
+    made = _made(release, manifest)
     write_page(target, made, "--out")
     own = release / REPORT
     same = own.is_file() and own.read_bytes() == made.encode()
@@ -41,6 +44,23 @@ def report(
         typer.echo(
             f"The release's own {REPORT} is another: made by capemix {made_with}, or changed."
         )
+
+
+def _made(release: Path, manifest: Manifest) -> str:
+    """A folder that somebody sent may have figures of a wrong kind under right digests."""
+    from pyarrow import ArrowException
+
+    from capemix.pages import report_of
+
+    try:
+        return report_of(release, manifest)
+    except (ArrowException, ArithmeticError, LookupError, OSError, TypeError, ValueError) as error:
+        raise InputError(
+            "release",
+            "has figures that no report can be made of",
+            value=release,
+            fix="get the release again",
+        ) from error
 
 
 def new_page(file: Path, option: str) -> Path:

@@ -18,6 +18,7 @@ from capemix.accounting.mint import CONFIRMED_DRAFT, NOT_DECLARED
 from capemix.evaluate import Comparison, Fit, Measures, Regressions, Score
 from capemix.federation import Scheme
 from capemix.guarantee import Guarantee, Status
+from capemix.pages import REPORT
 from capemix.plan import Plan
 from capemix.program_cost import BudgetLine
 from capemix.queries import Relation
@@ -206,6 +207,8 @@ def _lines(release: Release, folder: Path, plan: Plan | None) -> Iterator[tuple[
     if release.soft_labels is not None:
         yield "", "with a probability for each class beside the label"
     yield "files", str(folder)
+    if (folder / REPORT).is_file():
+        yield "report", str(folder / REPORT)
 
 
 def _site_lines(plan: Plan, guarantee: Guarantee) -> Iterator[tuple[str, str]]:

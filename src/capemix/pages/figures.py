@@ -4,7 +4,7 @@ counts that they were made of. Nothing else is read."""
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -39,7 +39,8 @@ class Shown:
     """A column: what it is called and what is declared of it, how many rows have each of its cells
     (``words``; the last is for missing values if ``missing``), which cell each row has, and the
     noisy counts of these cells, where there are any. ``values`` are numbers in its own units, NaN
-    for none; None for a list."""
+    for none; None for a list. ``joined`` say to which ``bin`` of counted pairs each row belongs,
+    and to which ``slice`` of those by class."""
 
     name: str
     declared: str
@@ -48,6 +49,7 @@ class Shown:
     values: Real | None
     missing: bool = False
     counted: Counted | None = None
+    joined: Mapping[str, Codes] = field(default_factory=dict)
 
     @property
     def rows(self) -> Real:
@@ -103,6 +105,11 @@ class _Own:
     first: list[str | None]
     last: list[str | None]
     counted: Counted
+    joined: Mapping[str, Codes] = field(default_factory=dict)
+
+    def joined_by(self, lines: npt.NDArray[Any]) -> dict[str, Codes]:
+        """The bin and the slice of each row, by its line."""
+        return {name: each[np.minimum(lines, len(each) - 1)] for name, each in self.joined.items()}
 
 
 def _of_column(counts: pa.Table, name: str) -> _Own | None:
@@ -111,7 +118,8 @@ def _of_column(counts: pa.Table, name: str) -> _Own | None:
     own = counts.filter(pc.equal(counts["column"], name))
     if not len(own):
         return None
-    return _Own(own["from"].to_pylist(), own["to"].to_pylist(), _counted(own))
+    joined = {name: own[name].to_numpy() for name in ("bin", "slice") if name in own.column_names}
+    return _Own(own["from"].to_pylist(), own["to"].to_pylist(), _counted(own), joined)
 
 
 def _counted(own: pa.Table) -> Counted:
@@ -151,8 +159,9 @@ def _listed(column: Column, declared: str, cells: pa.Array, own: _Own | None) ->
     rows = np.array([*by_index, len(listed)], dtype=np.int64)[index]
     missing = missing or bool(len(coded) and coded.max(initial=0) >= len(listed))
     counted = None if own is None else own.counted
+    joined = {} if own is None else own.joined_by(rows)
     words = (*(str(each) for each in listed), *(("missing",) if missing else ()))
-    return Shown(column.name, declared, words, rows, None, missing, counted)
+    return Shown(column.name, declared, words, rows, None, missing, counted, joined)
 
 
 def _is_dictionary(cells: pa.Array) -> bool:
@@ -171,12 +180,11 @@ def _numbers(column: Column, declared: str, cells: pa.Array, own: _Own | None) -
     known = np.isfinite(values)
     if own is None:
         first, words, place = _even_cells(cells, values, known)
-        counted = None
+        counted, joined = None, {}
     else:
         listed = [each for each in own.first if each is not None]
         starts = _read(column, np.array(listed, dtype=object), len(listed))
-        joined = -(-len(starts) // MOST_BARS)
-        edges = list(range(0, len(starts), joined))
+        edges = list(range(0, len(starts), -(-len(starts) // MOST_BARS)))
         ends = [*edges[1:], len(starts)]
         last = [each for each in own.last if each is not None]
         words = [
@@ -186,6 +194,8 @@ def _numbers(column: Column, declared: str, cells: pa.Array, own: _Own | None) -
         first = starts[edges]
         # A value below the first start is a rounding of it: it belongs to the first cell.
         place = np.clip(np.searchsorted(first, values, side="right") - 1, 0, len(first) - 1)
+        line = np.clip(np.searchsorted(starts, values, side="right") - 1, 0, len(starts) - 1)
+        joined = own.joined_by(np.where(known, line, len(starts)))
         groups = [slice(a, b) for a, b in zip(edges, ends, strict=True)]
         groups += [slice(len(starts), None)] if len(own.first) > len(listed) else []
         counted = Counted(
@@ -200,7 +210,7 @@ def _numbers(column: Column, declared: str, cells: pa.Array, own: _Own | None) -
             missing_too = np.append(counted.count, 0.0), np.append(counted.error, 0.0)
             counted = Counted(*missing_too)
     values = np.where(known, values, np.nan)
-    return Shown(column.name, declared, tuple(words), place, values, missing, counted)
+    return Shown(column.name, declared, tuple(words), place, values, missing, counted, joined)
 
 
 def _even_cells(

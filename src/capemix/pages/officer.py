@@ -56,8 +56,9 @@ def cards(told: Told) -> Html:
     }
     if told.sites > 1:
         figures["sites"] = f"{told.sites}, of which {told.colluding} may collude"
-    if told.how_made.get("date"):
-        figures["made on"] = str(told.how_made["date"])
+    for name, part in (("made on", "date"), ("data, as the ledger calls it", "lineage")):
+        if told.how_made.get(part):
+            figures[name] = str(told.how_made[part])
     pairs = (tag("div", tag("dt", name), tag("dd", value)) for name, value in figures.items())
     return tag("dl", *pairs, class_="cards")
 

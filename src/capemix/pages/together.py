@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
@@ -11,7 +12,8 @@ import numpy as np
 from capemix.evaluate.coding import CodedTable
 from capemix.evaluate.fidelity import associations
 from capemix.pages import charts
-from capemix.pages.figures import Real, Shown
+from capemix.pages.columns import records_of
+from capemix.pages.figures import Codes, Real, Shown, word
 from capemix.pages.html import Html, Part, table, tag
 from capemix.pages.told import Told
 
@@ -81,7 +83,15 @@ def together(
     if len(columns) > len(chosen):
         caption += f" {len(chosen)} of {len(columns)} columns are shown."
     yield tag("figure", charts.shades(names, values, says), tag("figcaption", caption))
-    yield _strongest(chosen, found, measured, statistics)
+    yield _strongest(chosen, found, measured, statistics, records_of(told, statistics))
+    if pairs:
+        yield tag(
+            "p",
+            "“Off the counts” is the total variation between the rows and the noisy counts of the"
+            " pair, in its bins; “by noise alone” is what the noise on these counts makes of it on"
+            " average, however good the rows are.",
+            class_="soft",
+        )
 
 
 def _strongest(
@@ -89,6 +99,7 @@ def _strongest(
     found: Real,
     measured: set[frozenset[str]],
     statistics: Mapping[str, pa.Table],
+    records: float | None,
 ) -> Html:
     pairs = list(itertools.combinations(range(len(columns)), 2))
     pairs.sort(key=lambda pair: -abs(float(found[pair])))
@@ -103,13 +114,65 @@ def _strongest(
         )
         if measured:
             line += ("yes" if both in measured else "no",)
+        if "pairs" in statistics:
+            line += _beside_counts(columns[left], columns[right], statistics, records)
         if correlated:
             line += (correlated.get(both, "-"),)
         rows.append(line)
     head = ["pair", "in the rows"]
     head += ["counted"] if measured else []
+    head += ["off the counts", "by noise alone"] if "pairs" in statistics else []
     head += ["measured within classes"] if correlated else []
     return table(f"The {len(rows)} strongest pairs", head, rows, numbers=range(1, len(head)))
+
+
+def _beside_counts(
+    one: Shown, other: Shown, statistics: Mapping[str, pa.Table], records: float | None
+) -> tuple[str, str]:
+    """How far the rows are off the noisy counts of a pair, and how far noise alone would be."""
+    for left, right in ((one, other), (other, one)):
+        found = _counts_of(left, right, statistics)
+        if found is None:
+            continue
+        places, (counts, errors), rows_at = found
+        shape = tuple(
+            int(max(a.max(), b.max(initial=0))) + 1 for a, b in zip(places, rows_at, strict=True)
+        )
+        rows, counted = np.zeros(shape), np.zeros(shape)
+        counted[places] = counts
+        np.add.at(rows, rows_at, 1.0 / max(len(rows_at[0]), 1))
+        total = max(float(counts.sum()) if records is None else records, 1.0)
+        apart = float(np.abs(rows - counted / total).sum() / 2)
+        # Half of what a normal deviate is off on average, cell by cell.
+        return f"{apart:.3f}", f"{float(errors.sum()) / total / math.sqrt(2 * math.pi):.3f}"
+    return "-", "-"
+
+
+def _counts_of(
+    left: Shown, right: Shown, statistics: Mapping[str, pa.Table]
+) -> tuple[tuple[Codes, Codes], tuple[Real, Real], tuple[Codes, Codes]] | None:
+    """Of two columns, or of one and the label: the cells that were counted together, their counts
+    with the errors, and the cell of each row."""
+    import pyarrow.compute as pc
+
+    if "bin" in left.joined and "bin" in right.joined:
+        counts = statistics["pairs"]
+        pair = pc.equal(counts["column"], left.name), pc.equal(counts["other_column"], right.name)
+        own = counts.filter(pc.and_(*pair))
+        cells = own["bin"].to_numpy(), own["other_bin"].to_numpy()
+        rows = left.joined["bin"], right.joined["bin"]
+    elif "slice" in left.joined and "by_class" in statistics:
+        counts = statistics["by_class"]
+        own = counts.filter(pc.equal(counts["column"], left.name))
+        classes = {name: at for at, name in enumerate(right.words)}
+        codes = [classes.get(str(word(each)), -1) for each in own["class"].to_pylist()]
+        cells = own["slice"].to_numpy(), np.array(codes, dtype=np.int64)
+        rows = left.joined["slice"], right.cells
+    else:
+        return None
+    if not len(own) or min(map(int, cells[1])) < 0:  # nothing, or of a column that is no label
+        return None
+    return cells, (own["count"].to_numpy(), own["standard_error"].to_numpy()), rows
 
 
 def _measured(statistics: Mapping[str, pa.Table], label: str | None) -> set[frozenset[str]]:
