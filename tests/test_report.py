@@ -308,7 +308,7 @@ def test_what_was_paid_for_is_not_lost_to_a_page(
     def fails(*_: object) -> str:
         raise ZeroDivisionError("private?")
 
-    monkeypatch.setattr("capemix.pages.report_of", fails)
+    monkeypatch.setattr("capemix.pages._page", fails)
     with pytest.warns(UserWarning, match=r"report.html could not be made \(ZeroDivisionError\)"):
         out = made.save(tmp_path / "out")
     assert not (out / REPORT).exists()

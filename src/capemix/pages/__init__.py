@@ -21,9 +21,13 @@ _TITLE: Final = "Report of a synthetic release"
 
 def report_of(folder: Path, manifest: Manifest) -> str:
     """The text of `report.html`. The same folder gives the same bytes."""
+    return _page(folder, Told.of(manifest))
+
+
+def _page(folder: Path, told: Told) -> str:
     from pyarrow import parquet
 
-    told, facts = Told.of(manifest), manifest.facts
+    facts = told.facts
     statistics = {
         path.stem: parquet.read_table(path) for path in sorted(folder.glob("statistics/*.parquet"))
     }
@@ -55,8 +59,9 @@ def report_of(folder: Path, manifest: Manifest) -> str:
 def write_report(folder: Path, manifest: Manifest) -> None:
     """Beside the files that the manifest describes. What was paid for is not lost to a page: where
     one cannot be made, that is said, and the release is written without it."""
+    told = Told.of(manifest)  # which refuses a manifest with a private value in it
     try:
-        made = report_of(folder, manifest)
+        made = _page(folder, told)
     except Exception as error:
         what = type(error).__name__
         warnings.warn(f"{REPORT} could not be made ({what}): the release has none", stacklevel=2)

@@ -295,7 +295,7 @@ def _decision(told: Told) -> Iterator[Part]:
 
 
 def _sure(part: float) -> str:
-    return f"{100 * part:.3g}%" if part < 0.9995 else "more than 99.9%"
+    return f"{100 * part:.3g}%" if part < 0.9995 else "almost 100%"
 
 
 def _sentence(said: str) -> str:

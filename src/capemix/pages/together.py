@@ -54,11 +54,12 @@ def together(
     pairs, correlations = "pairs" in statistics, "correlations" in statistics
     if pairs:
         all_pairs = len(columns) * (len(columns) - 1) // 2
+        by_class = ", and those by class in statistics/by_class.parquet"
+        by_class = by_class if "by_class" in statistics else ""
         yield tag(
             "p",
             f"{len(measured)} of {all_pairs} pairs of columns were counted with noise, cell by cell"
-            ": the counts are in statistics/pairs.parquet, and those by class in"
-            " statistics/by_class.parquet.",
+            f": the counts are in statistics/pairs.parquet{by_class}.",
         )
     elif correlations:
         yield tag(

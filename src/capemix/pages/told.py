@@ -95,11 +95,14 @@ class Told:
 
     @property
     def method(self) -> str:
-        return str(self.plan.get("method", {}).get("kind", "mixing"))
+        """By its name; the plan of a release from elsewhere may say no more of it."""
+        found = self.plan.get("method", "mixing")
+        return str(found.get("kind") if isinstance(found, dict) else found)
 
     @property
     def scheme(self) -> str:
-        return str(self.plan.get("federation", self.plan).get("scheme", "central"))
+        found = self.plan.get("federation", self.plan)
+        return str(found.get("scheme", "central") if isinstance(found, dict) else found)
 
     @property
     def how_made(self) -> dict[str, Any]:
