@@ -24,6 +24,9 @@ MOST_LINES: Final = 1_000
 _MOST_WORDS: Final = 24
 """Of a list that are drawn; the others are added up."""
 
+_LONGEST: Final = 100
+"""Of what is declared, in a line."""
+
 _REACH: Final = 2.0
 """Deviations of the noise that a band reaches either way: it holds 95 of 100."""
 
@@ -82,8 +85,8 @@ def columns_of(
     elif counted:
         yield tag(
             "p",
-            "Cells of numbers were joined for these drawings; the finest are in"
-            " statistics/columns.parquet.",
+            "Heights and lengths are parts of all rows. Cells of numbers were joined for these"
+            " drawings; the finest are in statistics/columns.parquet.",
             class_="soft",
         )
     drawn = columns[:MOST_CHARTS]
@@ -106,8 +109,8 @@ def columns_of(
             )
     rows = [_line(each) for each in columns[:MOST_LINES]]
     caption = "Every column in figures" if len(rows) == total else "Columns in figures"
-    head = ("column", "synthetic rows", "missing", "cells", "noise on a cell")
-    shown = table(caption, head, rows, numbers=(2, 3, 4))
+    head = ("column", "declared", "synthetic rows", "missing", "cells", "noise on a cell")
+    shown = table(caption, head, rows, numbers=(3, 4, 5))
     yield shown if len(columns) > MOST_CHARTS else details(caption, shown)
 
 
@@ -218,4 +221,5 @@ def _line(column: Shown) -> tuple[Part, ...]:
     if column.counted is not None and len(column.counted.error):
         noise = f"± {float(np.median(column.counted.error)):.3g}"
     missing = charts.percent(_missing(column)) if column.missing else "-"
-    return column.name, _in_words(column), missing, len(column.words), noise
+    declared = column.declared if len(column.declared) <= _LONGEST else "a longer list"
+    return column.name, declared or "-", _in_words(column), missing, len(column.words), noise

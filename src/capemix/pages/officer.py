@@ -12,6 +12,11 @@ from capemix.pages.nist import answers
 from capemix.pages.told import Told, number, odds
 from capemix.sums.steps import Coverage
 
+_MOST_SHOWN: Final = 40
+"""Columns whose declarations are open to the eye, and printed."""
+
+_LONGEST: Final = 1_000
+
 _BEFORE: Final = (0.01, 0.1, 0.5)
 
 _DECISIONS: Final = ("approved", "approved with conditions", "refused")
@@ -206,11 +211,10 @@ def _rests(told: Told) -> Iterator[Part]:
     )
     declared = () if told.facts.table is None else told.facts.table.columns
     if declared:
-        words = [(each.name, str(each)) for each in declared]
-        yield details(
-            f"The schema: what was declared public of {len(words)} columns",
-            table("Declared of each column", ("column", "declared"), words),
-        )
+        words = [(each.name, _cut(str(each))) for each in declared]
+        said = "The schema: what was declared public of each column"
+        shown = table(said, ("column", "declared"), words)
+        yield shown if len(words) <= _MOST_SHOWN else details(said, shown)
 
 
 def _limits(told: Told) -> Iterator[Part]:
@@ -292,6 +296,12 @@ def _decision(told: Told) -> Iterator[Part]:
     yield tag(
         "dl", boxes, *(tag("div", tag("dt", each), tag("dd")) for each in blanks), class_="sign"
     )
+
+
+def _cut(said: str) -> str:
+    if len(said) <= _LONGEST:
+        return said
+    return f"{said[:_LONGEST]}… (manifest.json has all of it)"
 
 
 def _sure(part: float) -> str:

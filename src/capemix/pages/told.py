@@ -113,7 +113,11 @@ class Told:
     def signer(self) -> str | None:
         """Whom the manifest names as its signer."""
         found = self.json.get("signer")
-        return None if found is None else f"{found['name']} ({found['identity']})"
+        if found is None:
+            return None
+        key = str(found["identity"])
+        groups = " ".join(key[at : at + 4] for at in range(0, len(key), 4))
+        return f"{found['name']}, whose key is {groups}"
 
 
 def number(value: float | None) -> str:
