@@ -36,6 +36,8 @@ from capemix.pages import REPORT, report_of
 from capemix.pages.columns import MOST_CHARTS, bars_of
 from capemix.pages.figures import MOST_BARS, shown
 from capemix.pages.html import tag, text
+from capemix.pages.nist import answers
+from capemix.pages.told import Told
 from capemix.plan import make_plan
 from capemix.randomness.source import SeededSource
 from capemix.release import Release, read_release
@@ -206,6 +208,19 @@ def test_a_guarantee_is_called_one_and_nothing_else_is(folder: Path) -> None:
     words = Page.of(report_of(folder, none)).words
     assert "nothing is promised" in words
     assert "Epsilon is infinite" in words
+
+
+def test_every_point_of_the_guidelines_has_an_answer(folder: Path) -> None:
+    told = Told.of(read_release(folder).manifest)
+    found = dict(answers(told))
+    about = (
+        "epsilon and delta", "Unit of privacy", "Trust model", "Mechanism", "Correctness",
+        "Composition over releases", "Utility", "Bias", "Side channels", "access control",
+        "Exposure of the collected data",
+    )  # fmt: skip
+    assert all(any(part in point for point in found) for part in about)
+    assert f"{told.delta:g}" in found["Parameters: epsilon and delta"]
+    assert all(said.endswith(".") and len(said) > 20 for said in found.values())
 
 
 def test_every_column_is_drawn_with_its_noise(made: Release, page: Page, folder: Path) -> None:

@@ -23,8 +23,10 @@ def answers(told: Told) -> Iterator[tuple[str, str]]:
     yield "Composition within the release", _within()
     yield "Composition over releases", _over(told)
     yield "What is declared instead of measured", _declared(told)
-    yield "Utility and bias", _utility()
+    yield "Utility", _utility(told)
+    yield "Bias", _bias()
     yield "Side channels", _side_channels()
+    yield "Security and access control", _security(told)
     yield "Exposure of the collected data", _exposure(told)
     yield "Post-processing", _after()
 
@@ -167,12 +169,26 @@ def _declared(told: Told) -> str:
     )
 
 
-def _utility() -> str:
+def _utility(told: Told) -> str:
+    counts = any(name.startswith("statistics/") for name in told.json["sha256"])
+    noisy = (
+        "The noisy figures in the folder statistics come with their standard errors, and the second"
+        " part of this page shows them beside the rows. "
+        if counts
+        else ""
+    )
     return (
-        "Noise is known, and the second part of this page shows it beside what it is noise on. The"
-        " noisy counts that a release has are right on average. Its rows are not: small groups, and"
-        " what depends on three or more columns at once, may be lost. Accuracy on real records is"
-        " not part of this page, since nothing was paid for it."
+        f"{noisy}What depends on three or more columns at once may be lost in the rows. Accuracy on"
+        " real records is not part of this page, since nothing was paid for it."
+    )
+
+
+def _bias() -> str:
+    return (
+        "Noise is as large for a small group as for a large one, so small groups are told less"
+        " well, and a group that cannot be told from noise may be gone from the rows. Values beyond"
+        " a declared range, and categories off a declared list, are moved or count as missing."
+        " Whatever is unfair in the records is in the release, too."
     )
 
 
@@ -185,14 +201,22 @@ def _side_channels() -> str:
     )
 
 
-def _exposure(told: Told) -> str:
+def _security(told: Told) -> str:
     if told.sites < 2 or told.one_process:
         where = "The process that made the release held every record in memory."
     else:
-        where = "Each site's records stayed with the site; what left it is noisy and masked."
+        where = (
+            "Each site's records stayed with the site, under its own access control; what left it"
+            " is noisy and masked."
+        )
+    return f"{where} Nothing of the release needs to be kept secret."
+
+
+def _exposure(told: Told) -> str:
     return (
-        f"{where} How the records were collected, stored and kept from others is outside what a"
-        " release can show, and is to be judged by itself."
+        f"The guarantee is about what is released, and not about how {told.unit} came to be"
+        " collected, where it is stored and who else has it. That is outside what a release can"
+        " show, and is to be judged by itself."
     )
 
 

@@ -209,9 +209,10 @@ def _rests(told: Told) -> Iterator[Part]:
             for each in told.json["steps"]
         ],
     )
-    declared = () if told.facts.table is None else told.facts.table.columns
-    if declared:
-        words = [(each.name, _cut(str(each))) for each in declared]
+    schema = told.facts.table
+    if schema is not None:
+        named = schema.columns if schema.label is None else (*schema.columns, schema.label)
+        words = [(each.name, _cut(str(each))) for each in named]
         said = "The schema: what was declared public of each column"
         shown = table(said, ("column", "declared"), words)
         yield shown if len(words) <= _MOST_SHOWN else details(said, shown)
