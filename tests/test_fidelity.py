@@ -351,6 +351,8 @@ def test_the_command_says_how_like_a_release_is(
     assert "<title>Private: " in said
     assert found["likeness"]["as_good_as"]["release"] > 0
     like, attack = found["likeness"]["release"], found["membership"][0]
+    distance = -attack["scores"]["others"][-1]
+    assert f">{distance:.4g}<" in said
     figures = (like["two_way"], found["models"]["forest"]["real_accuracy"], attack["auc"])
     for part in (*SCHEMA.names, "keep it to yourself", *(f">{each:.3f}<" for each in figures)):
         assert part in said

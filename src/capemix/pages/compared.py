@@ -273,6 +273,10 @@ def _attacks(found: Compared) -> Iterator[Part]:
         rows.append(
             (each["name"], f"{each['auc']:.3f}", f"{each['low']:.3f} to {each['high']:.3f}")
         )
+    for each in found.attacks:
+        scores = each["scores"]
+        if each["name"] == "nearest neighbour" and scores["members"] and scores["others"]:
+            yield _distances(scores)
     yield table(
         "Membership attacks",
         ("attack", "AUC", "with 95% confidence"),
@@ -296,6 +300,22 @@ def _attacks(found: Compared) -> Iterator[Part]:
             caught,
             numbers=(1, 2, 3),
         )
+
+
+def _distances(scores: Mapping[str, Any]) -> Html:
+    """A score is minus a distance, so the last part of the scores has the nearest."""
+    backwards = (reversed(scores[name]) for name in ("parts", "members", "others"))
+    return table(
+        "Distance from a record to the nearest synthetic row of its class, in the units in which"
+        " records are summed. If records that the release was made from lay nearer than others, its"
+        " rows would give them away.",
+        ("of the records, nearer than", "records it was made from", "other records"),
+        [
+            (f"{1 - part:.0%}", number(abs(member)), number(abs(other)))
+            for part, member, other in zip(*backwards, strict=True)
+        ],
+        numbers=(0, 1, 2),
+    )
 
 
 def _floor(measures: Measures) -> Fidelity | None:
