@@ -933,6 +933,10 @@ def test_the_area_under_the_curve_and_its_interval() -> None:
     assert (found.high - found.low) / (2 * 1.96) == pytest.approx(np.std(again), rel=0.2)
     few = found.caught[1]
     assert few.low <= few.members <= few.high
+    assert found.scores.members == tuple(np.quantile(members, found.scores.parts))
+    nobody = judge("a", np.append(members, -np.inf), np.full(9, -np.inf), confidence=0.95).scores
+    assert nobody.members == found.scores.members
+    assert nobody.others == ()
 
 
 def test_rows_of_no_known_class_are_refused(a_release: Any) -> None:

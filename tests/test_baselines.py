@@ -505,7 +505,7 @@ def test_every_baseline_makes_a_release_that_can_be_evaluated(
     assert ran.code == 0, ran.err
     assert ran.json["status"] == "guarantee"
     assert ran.json["epsilon"] == pytest.approx(5, rel=1e-3)
-    files = {"manifest.json", "synthetic.npz", "synthetic.parquet"}
+    files = {"manifest.json", "report.html", "synthetic.npz", "synthetic.parquet"}
     assert {p.name for p in out.iterdir()} == files | (
         {"mixed_labels.npy", "signature.json"} if name == "dp-mix" else set()
     )

@@ -162,6 +162,7 @@ def test_every_scheme_makes_a_release_that_can_be_evaluated(
     assert ran.code == 0, ran.err
     assert sorted(p.name for p in out.iterdir()) == [
         "manifest.json",
+        "report.html",
         "signature.json",
         "synthetic.npz",
         "synthetic.parquet",
@@ -216,7 +217,9 @@ def test_the_manifest_holds_nothing_private(capemix: Capemix, tmp_path: Path) ->
     assert "people" not in text  # not even the name of the file
     assert not any(found == 137 for found in every_number(manifest))
     assert manifest["guarantee"]["epsilon"] == pytest.approx(5, rel=1e-3)
-    assert set(manifest["sha256"]) == {"synthetic.parquet", "statistics/classes.parquet"}
+    assert set(manifest["sha256"]) == {
+        "report.html", "synthetic.parquet", "statistics/classes.parquet",
+    }  # fmt: skip
 
 
 def every_number(found: object) -> list[float]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from pathlib import Path
 from typing import Any
-from xml.etree import ElementTree
 
 import numpy as np
 import pytest
@@ -19,6 +18,7 @@ from capemix.errors import InputError
 from capemix.evaluate import Classifier, Predicted, Score, fidelity, measured, measures
 from capemix.evaluate.coding import CodedTable, coded, column_values
 from capemix.evaluate.propensity import propensity
+from capemix.evaluate.subsample import as_good_as
 from capemix.randomness.source import SeededSource
 from conftest import Capemix
 from releasing import release_of
@@ -327,10 +327,10 @@ def test_the_command_says_how_like_a_release_is(
     capemix: Capemix, released: tuple[Path, Path, Path], tmp_path: Path
 ) -> None:
     release, train, test = released
-    picture = tmp_path / "like.svg"
+    page = tmp_path / "like.html"
     before = sorted(release.iterdir())
     words = ["evaluate", release, "--test", test, "--train", train]
-    ran = capemix(*words, "--picture", picture, "--json")
+    ran = capemix(*words, "--report", page, "--json")
     assert ran.code == 0, ran.err
     found = ran.json
     assert set(found["models"]) == {"logreg", "boosting", "forest"}
@@ -347,15 +347,33 @@ def test_the_command_says_how_like_a_release_is(
         )
     assert [each["name"] for each in found["membership"]] == ["nearest neighbour"]
     assert "keep it to yourself" in found["private"]
-    drawn = picture.read_text()
-    assert ElementTree.fromstring(drawn).tag.endswith("svg")
-    for name in (*SCHEMA.names, "keep it to yourself"):
-        assert name in drawn
+    said = page.read_text()
+    assert "<title>Private: " in said
+    assert found["likeness"]["as_good_as"]["release"] > 0
+    like, attack = found["likeness"]["release"], found["membership"][0]
+    distance = -attack["scores"]["others"][-1]
+    assert f">{distance:.4g}<" in said
+    figures = (like["two_way"], found["models"]["forest"]["real_accuracy"], attack["auc"])
+    for part in (*SCHEMA.names, "keep it to yourself", *(f">{each:.3f}<" for each in figures)):
+        assert part in said
+    assert "<script" not in said
     assert sorted(release.iterdir()) == before
     shown = capemix(*words).out
     for said in ("2-way total variation", "pMSE", "boosting: AUC", "membership attack"):
         assert said in shown
     assert shown.count("keep it to yourself") == 1
+
+
+def test_a_page_of_public_rows_is_not_marked_private(
+    capemix: Capemix, released: tuple[Path, Path, Path], tmp_path: Path
+) -> None:
+    release, _, test = released
+    page = tmp_path / "page.html"
+    words = ("evaluate", release, "--test", test, "--rows-are-public", "--report", page)
+    assert capemix(*words).code == 0
+    said = page.read_text()
+    assert "Private" not in said
+    assert "Anyone may see the real rows" in said
 
 
 def test_without_training_rows_there_is_no_floor(
@@ -395,27 +413,59 @@ def test_a_table_without_a_label_is_like_itself_too(capemix: Capemix, tmp_path: 
 @pytest.mark.parametrize(
     ("name", "says"),
     [
-        ("like.png", "--picture must end in .svg"),
-        ("there.svg", "--picture is in use"),
-        ("release/like.svg", "--picture lies in a release"),
+        ("like.svg", "--report must end in .html"),
+        ("there.html", "--report is in use"),
+        ("release/like.html", "--report lies in a release"),
     ],
 )
-def test_a_picture_that_cannot_be_written_is_refused_first(
+def test_a_page_that_cannot_be_written_is_refused_first(
     capemix: Capemix, released: tuple[Path, Path, Path], name: str, says: str
 ) -> None:
     release, _, test = released
-    (release.parent / "there.svg").touch()
-    ran = capemix("evaluate", release, "--test", test, "--picture", release.parent / name)
+    (release.parent / "there.html").touch()
+    ran = capemix("evaluate", release, "--test", test, "--report", release.parent / name)
     assert (ran.code, ran.out) == (2, "")
     assert says in ran.err
 
 
-def test_a_picture_is_for_a_table_with_a_schema(capemix: Capemix, tmp_path: Path) -> None:
+def test_a_page_of_rows_without_a_schema_says_what_models_learn(
+    capemix: Capemix, tmp_path: Path
+) -> None:
     numbers = LabeledRows(
         np.arange(40.0).reshape(20, 2), np.arange(20) % 2, ("no", "yes"), ("a", "b")
     )
     made = release_of(numbers, "class-gaussian", epsilon=4.0, source=SeededSource(3))
     made.save(tmp_path / "release")
-    ran = capemix("evaluate", tmp_path / "release", "--picture", tmp_path / "like.svg")
-    assert (ran.code, ran.out) == (2, "")
-    assert "--picture is for a table with a schema" in ran.err
+    lines = [f"{2 * at},{2 * at + 1},{'yes' if at % 2 else 'no'}" for at in range(20)]
+    (tmp_path / "test.csv").write_text("\n".join(["a,b,label", *lines]))
+    page = tmp_path / "page.html"
+    words = ("evaluate", tmp_path / "release", "--test", tmp_path / "test.csv")
+    ran = capemix(*words, "--report", page, "--json")
+    assert ran.code == 0, ran.err
+    said = page.read_text()
+    assert f">{ran.json['synthetic']['accuracy']:.3f}<" in said
+    assert "Column by column" not in said
+
+
+# -- as good as a subsample ------------------------------------------------------------------------
+
+
+def test_fresh_rows_are_as_good_as_a_subsample_of_as_many() -> None:
+    real = coded(people(4000, 0))
+    found = as_good_as(coded(people(400, 1)), real)
+    assert found is not None
+    assert found.bound is None
+    assert 0.07 < found.part < 0.14
+    assert list(found.errors) == sorted(found.errors, reverse=True)
+    assert str(found).endswith("%")
+
+
+def test_what_is_better_or_worse_than_any_subsample_is_said_to_be() -> None:
+    real = coded(people(4000, 0))
+    best = as_good_as(real, real)
+    assert best is not None
+    assert str(best) == "at least 50%"
+    one = as_good_as(real.take(np.zeros(300, dtype=int)), real)
+    assert one is not None
+    assert str(one) == "less than 0.1%"
+    assert as_good_as(real, real.take(np.arange(5))) is None

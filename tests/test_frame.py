@@ -30,7 +30,7 @@ def test_every_import_is_of_a_declared_dependency_of_its_room() -> None:
         found = imported(ast.parse(path.read_text()))
         where = path.as_posix()
         extras = {"flwr"} if "engines/flower" in where else set()
-        extras |= {"torch", "matplotlib"} if "/evaluate/" in where else set()
+        extras |= {"torch"} if "/evaluate/" in where else set()
         used |= found - extras
     foreign = used - set(sys.stdlib_module_names) - {"capemix"}
     assert {DISTRIBUTION.get(name, name) for name in foreign} <= declared

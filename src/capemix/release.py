@@ -29,6 +29,7 @@ from capemix.facts import Facts
 from capemix.guarantee import Guarantee
 from capemix.identity import Identity, Member
 from capemix.manifest import FORMATS, HowMade, Manifest, installed
+from capemix.pages import write_report
 from capemix.plan import BudgetLine
 from capemix.queries import QueryShape
 from capemix.signature import SIGNATURE, signature_of
@@ -207,17 +208,21 @@ class Release:
             (folder / name).write_text(said)
 
     def _describe(self, folder: Path, identity: Identity | None) -> None:
-        """The manifest, of all that is there by now, and its signature."""
-        digests = {
-            path.relative_to(folder).as_posix(): hashlib.sha256(path.read_bytes()).hexdigest()
-            for path in sorted(folder.rglob("*"))
-            if path.is_file()
-        }
+        """The report, the manifest of all that is there by then, and its signature."""
         signer = None if identity is None else identity.member
-        text = self.manifest(digests, signer).text()
+        write_report(folder, self.manifest(_digests(folder), signer))
+        text = self.manifest(_digests(folder), signer).text()
         (folder / MANIFEST).write_text(text)
         if identity is not None:
             (folder / SIGNATURE).write_text(signature_of(text.encode(), identity))
+
+
+def _digests(folder: Path) -> dict[str, str]:
+    return {
+        path.relative_to(folder).as_posix(): hashlib.sha256(path.read_bytes()).hexdigest()
+        for path in sorted(folder.rglob("*"))
+        if path.is_file()
+    }
 
 
 def outside_releases(path: str | os.PathLike[str], field: str = "out") -> Path:

@@ -25,8 +25,13 @@ from capemix.queries import QueryShape, Selection
 
 Real = npt.NDArray[np.float64]
 
+NEAREST: Final = "nearest neighbour"
+
 ALARMS: Final = (0.001, 0.01)
 """Shares of non-members that may be called members."""
+
+PARTS: Final = (0.05, 0.25, 0.5, 0.75, 0.95)
+"""Of all records, at which scores are told."""
 
 _ROWS_AT_ONCE: Final = 256
 
@@ -42,14 +47,34 @@ class Caught:
 
 
 @dataclass(frozen=True)
+class Scores:
+    """Of each of the ``parts`` of the members, and of the others, the score that so many do not
+    exceed; empty where no record has one."""
+
+    parts: tuple[float, ...]
+    members: tuple[float, ...]
+    others: tuple[float, ...]
+
+    @classmethod
+    def of(cls, members: Real, others: Real) -> Scores:
+        def at(scores: Real) -> tuple[float, ...]:
+            known = scores[np.isfinite(scores)]
+            return tuple(np.quantile(known, PARTS).tolist()) if len(known) else ()
+
+        return cls(PARTS, at(members), at(others))
+
+
+@dataclass(frozen=True)
 class Attack:
-    """How well one attack tells members from others; ``low`` and ``high`` are confidence bounds."""
+    """How well one attack tells members from others; ``low`` and ``high`` are confidence bounds.
+    ``scores`` are what it told them by: of the nearest neighbour, minus the distance to it."""
 
     name: str
     auc: float
     low: float
     high: float
     caught: tuple[Caught, ...]
+    scores: Scores
 
     def as_json(self) -> dict[str, Any]:
         return asdict(self)
@@ -86,7 +111,7 @@ def attack(
             raise InputError(
                 name, "has fewer than two rows of the release's classes", fix="give more rows"
             )
-    scorers = {"nearest neighbour": nearest_scores}
+    scorers = {NEAREST: nearest_scores}
     if target.mixed is not None:
         scorers["likelihood ratio"] = ratio_scores
     return Private(
@@ -177,4 +202,5 @@ def judge(name: str, members: Real, others: Real, *, confidence: float) -> Attac
         caught.append(
             Caught(alarms, hits / n, float(at_least(hits, n, each)), float(at_most(hits, n, each)))
         )
-    return Attack(name, auc, max(0.0, auc - reach), min(1.0, auc + reach), tuple(caught))
+    low, high = max(0.0, auc - reach), min(1.0, auc + reach)
+    return Attack(name, auc, low, high, tuple(caught), Scores.of(members, others))

@@ -20,6 +20,7 @@ from capemix.cli.journal import approve, deny, pending, status
 from capemix.cli.ledger import ledger
 from capemix.cli.methods import methods
 from capemix.cli.moved import add_moved
+from capemix.cli.report import report
 from capemix.cli.sample import sample
 from capemix.cli.schema import schema
 from capemix.cli.site import keygen, site
@@ -38,6 +39,7 @@ app.command()(evaluate)
 app.command()(verify)
 app.command()(certificate)
 app.command()(key)
+app.command()(report)
 app.command()(methods)
 app.command("data")(describe)
 app.add_typer(schema, name="schema")

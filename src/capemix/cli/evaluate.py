@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Final, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, Final, TypeVar
 
 import typer
 
@@ -62,10 +62,10 @@ def evaluate(
     rows_are_public: Annotated[
         bool, typer.Option("--rows-are-public", help="Anyone may see the rows of these files.")
     ] = False,
-    picture: Annotated[
+    report: Annotated[
         Path | None,
         typer.Option(
-            help="SVG file, outside the release, for how like the real rows a table's release is.",
+            help="HTML file, outside the release, with a page of all this.",
             show_default=False,
         ),
     ] = None,
@@ -73,8 +73,9 @@ def evaluate(
 ) -> None:
     """What models learn from a release: trained on it, tested on real rows, beside the same models
     trained on real rows. Of a table with a schema also how like the real rows its release is."""
-    from capemix.cli.likeness import check_picture, likeness
+    from capemix.cli.likeness import likeness
     from capemix.cli.progress import epoch_progress
+    from capemix.cli.report import new_page, write_page
     from capemix.cli.show import (
         print_json,
         print_likeness,
@@ -86,20 +87,19 @@ def evaluate(
         Classifier,
         Comparison,
         Regressions,
-        draw,
         preparation_of,
         recoded,
         regress_and_test,
         train_and_test,
     )
+    from capemix.pages.compared import Compared, compared_page
     from capemix.private import PRIVATE
     from capemix.release import read_release
 
     model = trained.model
     chosen = trained.classifier(seeds)
     saved = read_release(release)
-    if picture is not None:
-        check_picture(picture, saved)
+    target_page = None if report is None else new_page(report, "--report")
     column = saved.manifest.facts.label
     aimed = _target(saved, target)
     soft_labels = _soft_labels(saved, chosen, labels) if aimed is None else None
@@ -118,10 +118,19 @@ def evaluate(
     alike = partial(likeness, saved, tested, real_rows, quiet=json)
     real_rows = real_rows if compare else None
 
-    def close(like: Likeness | None) -> None:
+    def close(like: Likeness | None, **predicted: Any) -> None:
         """What is said last, whatever was predicted."""
-        if like is not None and picture is not None:
-            draw(like.measures, picture, None if public else PRIVATE)
+        if target_page is not None:
+            found = Compared(
+                manifest=saved.manifest,
+                public=public,
+                test=test,
+                target=None if aimed is None else aimed.name,
+                measures=None if like is None else like.measures,
+                attacks=[] if like is None else [each.as_json() for each in like.attacks],
+                **predicted,
+            )
+            write_page(target_page, compared_page(found), "--report")
         if like is not None and not json:
             print_likeness(like.measures, like.attacks)
         if not (public or json):
@@ -155,7 +164,7 @@ def evaluate(
                 print_json({"target": aimed.name, **found.as_json(), **said, **mark})
             else:
                 print_regressions(found, aimed.name, test=test)
-            close(like)
+            close(like, regressions=found)
 
         fitted.beside(beside, Regressions).beside(alike(), _both).for_owner(show_numbers)
         return
@@ -191,6 +200,8 @@ def evaluate(
     def show(both: tuple[dict[str, Comparison], Likeness | None]) -> None:
         found, like = both
         own = found[chosen.name]
+        table = rows.table
+        words = table.class_words if table and table.classes == classes else classes
         if json:
             learnt = {"labels": "hard" if soft_labels is None else "soft"}
             how = {**chosen.as_json(), **learnt, "classes": list(classes)}
@@ -199,12 +210,10 @@ def evaluate(
             print_json({**how, **own.as_json(), **said, **mark})
         else:
             soft = soft_labels is not None
-            table = rows.table
-            words = table.class_words if table and table.classes == classes else classes
             print_scores(own, words, model=model, soft_labels=soft, test=test)
             if like is not None:
                 print_models(found)
-        close(like)
+        close(like, models=found, classes=words)
 
     models.beside(alike(), _both).for_owner(show)
 

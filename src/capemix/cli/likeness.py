@@ -4,11 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from importlib.util import find_spec
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
-
-from capemix.errors import InputError
 
 if TYPE_CHECKING:
     from capemix.audit.membership import Attack
@@ -65,21 +61,3 @@ def _attacks(saved: SavedRelease, train: LabeledRows, test: LabeledRows) -> Priv
         rows.take(draws.permutation(len(rows))[:_ATTACKED]) for rows in (train, test)
     )
     return attack(Target(saved.rows, saved.manifest), members, others)
-
-
-def check_picture(file: Path, saved: SavedRelease) -> None:
-    """Refuse one that cannot be drawn before anything is trained."""
-    from capemix.release import outside_releases
-
-    if saved.rows.table is None:
-        raise InputError(
-            "--picture", "is for a table with a schema", value=file, fix="leave it out"
-        )
-    if file.suffix != ".svg":
-        raise InputError("--picture", "must end in .svg", value=file, fix="name an SVG file")
-    if find_spec("matplotlib") is None:
-        raise InputError(
-            "--picture", "needs matplotlib", fix="install it: pip install 'capemix[plot]'"
-        )
-    if outside_releases(file, "--picture").exists():
-        raise InputError("--picture", "is in use", value=file, fix="name a file that is absent")

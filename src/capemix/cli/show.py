@@ -18,6 +18,7 @@ from capemix.errors import printable
 from capemix.evaluate import Comparison, Fit, Measures, Regressions, Score
 from capemix.federation import Scheme
 from capemix.guarantee import Guarantee, Status, whose
+from capemix.pages import REPORT
 from capemix.plan import Plan
 from capemix.program_cost import BudgetLine
 from capemix.queries import Relation
@@ -226,6 +227,8 @@ def _lines(release: Release, folder: Path, plan: Plan | None) -> Iterator[tuple[
     if release.soft_labels is not None:
         yield "", "with a probability for each class beside the label"
     yield "files", str(folder)
+    if (folder / REPORT).is_file():
+        yield "report", str(folder / REPORT)
 
 
 def _site_lines(plan: Plan, guarantee: Guarantee) -> Iterator[tuple[str, str]]:
@@ -320,6 +323,8 @@ def print_likeness(found: Measures, attacks: Sequence[Attack]) -> None:
     for name, value, floor in found.lines():
         table.add_row(name, _share(value), _share(floor))
     Console().print(table)
+    if found.subsample is not None:
+        print(f"as good as a subsample of {found.subsample} of the real rows")
     for one in attacks:
         print(
             f"membership attack by {one.name}: AUC {one.auc:.3f} ({one.low:.3f} to {one.high:.3f});"

@@ -24,7 +24,6 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from capemix.evaluate.classifiers import MODELS, Classifier, Predicted, Progress
     from capemix.evaluate.measures import Measures, measured
-    from capemix.evaluate.picture import draw
     from capemix.evaluate.score import Comparison, Score, preparation_of, recoded, train_and_test
     from capemix.evaluate.target import Fit, Regressions, Target, regress_and_test
 
@@ -35,7 +34,6 @@ _HOME = {
     "Progress": "classifiers",
     "Measures": "measures",
     "measured": "measures",
-    "draw": "picture",
     "Comparison": "score",
     "Fit": "target",
     "Regressions": "target",
@@ -58,7 +56,6 @@ __all__ = [
     "Regressions",
     "Score",
     "Target",
-    "draw",
     "measured",
     "preparation_of",
     "recoded",

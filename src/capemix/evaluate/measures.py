@@ -11,6 +11,7 @@ from capemix.errors import InputError
 from capemix.evaluate.coding import CodedTable, coded
 from capemix.evaluate.fidelity import Fidelity, fidelity
 from capemix.evaluate.propensity import MOST_ROWS, Propensity, propensity
+from capemix.evaluate.subsample import Subsample, as_good_as
 from capemix.private import Private
 
 LEAST_ROWS = 6
@@ -44,11 +45,13 @@ class Likeness:
 @dataclass(frozen=True)
 class Measures:
     """A release beside real rows: those ``against`` which it was held. ``floor`` is test rows
-    beside training rows, where both were given."""
+    beside training rows, where both were given. ``subsample``: which part of the real rows is as
+    good as the release."""
 
     against: Literal["train", "test"]
     release: Likeness
     floor: Likeness | None
+    subsample: Subsample | None = None
 
     def lines(self) -> Iterator[tuple[str, float | None, float | None]]:
         """Each measure, of the release and of the floor."""
@@ -61,6 +64,7 @@ class Measures:
             "against": self.against,
             "release": self.release.as_json(),
             "floor": None if self.floor is None else self.floor.as_json(),
+            "as_good_as": None if self.subsample is None else self.subsample.as_json(),
         }
 
 
@@ -79,6 +83,7 @@ def measured(
             against,
             _likeness(parts["release"], real, rows),
             None if train is None else _likeness(parts["test"], real, rows),
+            as_good_as(parts["release"], real),
         )
     )
 
