@@ -27,6 +27,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from capemix.identity import new_identity
 from capemix.sums.statistic import Prepared, SummedRows
 from capemix_research.baselines import RecordMethod
 
@@ -459,6 +460,12 @@ def watched(first: Seen | None) -> Iterator[Seen]:
         patch.setattr(recordwise, "_add_noise", noted_rows)
         patch.setattr(recordwise, "answered_labels", noted_labels)
         yield seen
+
+
+def signing(folder: Path) -> Path:
+    """The key that all runs are signed with, beside their folder."""
+    key = folder.with_name("curator.key")
+    return key if key.exists() else new_identity("curator", key.parent)[0]
 
 
 def compare(without: Seen, with_it: Seen, most: int = 1) -> None:

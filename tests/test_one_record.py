@@ -106,6 +106,7 @@ from one_record import (
     odd_records,
     plain_array,
     records,
+    signing,
     watched,
     write_images,
     write_schema,
@@ -169,12 +170,6 @@ def synth(programs: Programs, folder: Path, suffix: str, setting: Setting, odd: 
         return [ran.code, ran.out, ran.err, folder_bytes(out) if out.exists() else None]
 
     return run
-
-
-def signing(folder: Path) -> Path:
-    """The key that all runs are signed with, beside their folder."""
-    key = folder.with_name("curator.key")
-    return key if key.exists() else new_identity("curator", key.parent)[0]
 
 
 class Curator:

@@ -56,7 +56,17 @@ from capemix.sums.share import prepare_records
 from capemix.sums.statistic import PreparedRows, Statistic, SummedRows, replacement_factor_of
 from capemix.sums.steps import PublicMap
 from conftest import Capemix
-from one_record import COLUMNS, SCHEMA, VALUES, Seen, compare, folder_bytes, records, watched
+from one_record import (
+    COLUMNS,
+    SCHEMA,
+    VALUES,
+    Seen,
+    compare,
+    folder_bytes,
+    records,
+    signing,
+    watched,
+)
 from test_each_record import HOSTILE, METHODS, WIDTH
 from test_replacement import STATISTICS
 from test_replacement import added as added_by
@@ -461,6 +471,7 @@ def released(
         ran = capemix(
             "synth", folder / f"rows{suffix}", *placed, "--person", WHO, "--rows-per-person", "2",
             "--epsilon", "32", "--no-ledger", "--test-seed", "7", "--out", folder / "out",
+            "--key", signing(folder),
         )  # fmt: skip
         seen.said += [ran.code, ran.out, ran.err]
         seen.said.append(folder_bytes(folder / "out") if ran.code == 0 else None)
