@@ -1019,7 +1019,7 @@ def test_an_unforeseen_error_costs_the_record_and_not_its_site(
     without, _ = federated(members, tmp_path, "mixing", ".csv", None, None)
     compare(without, federated(members, tmp_path, "mixing", ".csv", FAR, without)[0])
 
-    def all_or_none(query: SumQuery, features: Any, labels: Any) -> Any:
+    def all_or_none(query: SumQuery, features: Any, labels: Any, _persons: Any) -> Any:
         try:
             return prepare_site(query, features, labels)
         except ArithmeticError:
@@ -1029,7 +1029,11 @@ def test_an_unforeseen_error_costs_the_record_and_not_its_site(
     seen, _ = federated(members, tmp_path, "mixing", ".csv", FAR, without)
     with pytest.raises(AssertionError, match="another record's row has changed"):
         compare(without, seen)
-    monkeypatch.setattr("capemix.engines.local.prepare_records", prepare_site)
+
+    def all_at_once(query: SumQuery, features: Any, labels: Any, _persons: Any) -> Any:
+        return prepare_site(query, features, labels)
+
+    monkeypatch.setattr("capemix.engines.local.prepare_records", all_at_once)
     with pytest.raises((AssertionError, ArithmeticError)):
         curator.check(".csv", declared, FAR)
 
