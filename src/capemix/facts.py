@@ -9,7 +9,7 @@ from typing import Final
 from capemix.data.cells import are_distinct
 from capemix.data.persons import check_rows_per_person
 from capemix.data.rows import MAX_CLASSES, UNLABELLED, LabeledRows, UnlistedRows
-from capemix.data.schema import Table
+from capemix.data.schema import Origin, Table
 from capemix.errors import InputError
 from capemix.sums.steps import ColumnMap, Normalise
 
@@ -203,6 +203,11 @@ class Facts:
     def width(self) -> int:
         """How many numbers a row has, as sums see it."""
         return len(self.features) if self.table is None else self.table.width
+
+    @property
+    def schema_origin(self) -> Origin:
+        """Where the schema comes from, as it says itself."""
+        return "nobody wrote one" if self.table is None else self.table.origin
 
     @property
     def class_words(self) -> tuple[str, ...]:

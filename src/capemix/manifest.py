@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from capemix import documents
-from capemix.data.schema import Table
+from capemix.data.schema import Origin, Table
 from capemix.errors import InputError
 from capemix.facts import Facts
 from capemix.identity import Member
@@ -31,12 +31,6 @@ Counted = Literal["in a ledger", "by each site in its own ledger", "in no ledger
 Saw = Literal["every record", "no record: noisy sums over all sites alone"]
 EVERY_RECORD: Final[Saw] = "every record"
 NO_RECORD: Final[Saw] = "no record: noisy sums over all sites alone"
-Declared = Literal[
-    "nobody wrote one",
-    "written by hand",
-    "drafted from the rows, and confirmed by their owner as public knowledge",
-    "drafted from the rows, and not confirmed",
-]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,21 +45,10 @@ class HowMade:
     counted: Counted
     lineage: str | None = None
     ledger_heads: tuple[str, ...] = ()
-    schema: Declared
+    schema: Origin
     curator_saw: Saw
     test_seed: bool = False
     read_from_rows: tuple[str, ...] = ()
-
-
-def schema_of(table: Table | None) -> Declared:
-    """Where a schema comes from, as it says itself."""
-    if table is None:
-        return "nobody wrote one"
-    if not table.drafted:
-        return "written by hand"
-    if table.is_confirmed:
-        return "drafted from the rows, and confirmed by their owner as public knowledge"
-    return "drafted from the rows, and not confirmed"
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,7 @@ from capemix.data import mending
 from capemix.errors import InputError
 from capemix.kernels.machine import require_memory
 from capemix.ledger import Head, Lineage
-from capemix.manifest import EVERY_RECORD, NO_RECORD, Counted, HowMade, schema_of
+from capemix.manifest import EVERY_RECORD, NO_RECORD, Counted, HowMade
 from capemix.methods import measured
 from capemix.methods.base import SyntheticRows
 from capemix.plan import Plan
@@ -85,7 +85,7 @@ def _how_made(
         counted=counted,
         lineage=None if ledger is None else ledger.name,
         ledger_heads=tuple(map(str, charged)),
-        schema=schema_of(plan.facts.table),
+        schema=plan.facts.schema_origin,
         curator_saw=EVERY_RECORD if origin.one_process else NO_RECORD,
         test_seed=origin.seeded,
         read_from_rows=tuple(read),

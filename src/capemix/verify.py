@@ -22,7 +22,7 @@ from capemix.data.soft_labels import soft_label_columns
 from capemix.errors import InputError, printable
 from capemix.folder import Folder
 from capemix.identity import Member, in_groups
-from capemix.manifest import EVERY_RECORD, FORMATS, NO_RECORD, Manifest, schema_of
+from capemix.manifest import EVERY_RECORD, FORMATS, NO_RECORD, Manifest
 from capemix.plan import Plan
 from capemix.program_cost import known
 from capemix.protocol.consents import CONSENTS, Consents
@@ -259,7 +259,7 @@ class _Checks:
         }
         how = manifest.how_made
         if how is not None:
-            said["schema"], made["schema"] = how.schema, schema_of(plan.facts.table)
+            said["schema"], made["schema"] = how.schema, plan.facts.schema_origin
         found = _differences("", documents.as_json(said), documents.as_json(made))
         return _found(
             "budget",

@@ -61,7 +61,9 @@ class Command(TyperCommand):
         except InputError as error:
             speak_of_options(error, self.words_of_fields(ctx))
             raise
-        except (KeyboardInterrupt, click.Abort):
+        except (KeyboardInterrupt, click.Abort) as error:
+            if isinstance(error.__context__, EOFError):  # a question that nobody is there to answer
+                raise
             raise StoppedError("stopped.") from None
 
     def words_of_fields(self, ctx: click.Context) -> dict[str, str]:

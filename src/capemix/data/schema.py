@@ -46,6 +46,14 @@ __all__ = ["DRAFTED", "Category", "Column", "Identifier", "Moment", "Number", "T
 DRAFTED: Final = "what the schema says of ranges and lists"
 """What a draft that nobody has confirmed has read from rows."""
 
+Origin = Literal[
+    "nobody wrote one",
+    "written by hand",
+    "drafted from the rows, and confirmed by their owner as public knowledge",
+    "drafted from the rows, and not confirmed",
+]
+"""Where a schema comes from, as it says itself."""
+
 _GRANTED: Final[dict[str, Any]] = {"scale": "linear", "decimals": None}
 """What a schema need not say of a column: a confirmation holds whether or not it does."""
 
@@ -209,6 +217,15 @@ class Table:
     def is_confirmed(self) -> bool:
         """Whether this draft is what was confirmed: one that has been changed since is not."""
         return self.confirmed is not None and self.confirmed == self.digest()
+
+    @property
+    def origin(self) -> Origin:
+        """Where it comes from, as it says itself."""
+        if not self.drafted:
+            return "written by hand"
+        if self.is_confirmed:
+            return "drafted from the rows, and confirmed by their owner as public knowledge"
+        return "drafted from the rows, and not confirmed"
 
     def confirm(self) -> Table:
         """The same draft, as its owner confirms it."""
