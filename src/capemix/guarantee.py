@@ -103,6 +103,7 @@ class Guarantee:
         lines = [
             f"epsilon {epsilon}, delta {self.delta:.3g} ({self.relation}, {self.accountant}"
             " accountant)",
+            f"of: {self.unit}",
             f"status: {self.status}",
         ]
         if self.adversary.sites > 1:
