@@ -181,7 +181,7 @@ class Agent:
                 earlier.free_upload()  # one upload is in memory at a time
             rows = self._rows(step.plan.known)
             prepared = prepare_records(query, rows.features, rows.labels)
-            draws = self._draws(query)
+            draws = self._draws(step.plan, query)
             try:
                 return site_share(query, state.number, prepared, SourceDraws(query, draws), masks)
             finally:
@@ -263,12 +263,12 @@ class Agent:
         except InputError as error:  # the ledger has it
             _LOG.error("%s", error)
 
-    def _draws(self, query: SumQuery) -> Source:
+    def _draws(self, plan: Plan, query: SumQuery) -> Source:
         """What the upload's noise comes from; by a test seed, what one process would draw."""
         if self._state.test_seed is None:
             return SystemSource()
         seeded = SeededSource(self._state.test_seed)
-        if not query.drawn:
+        if not plan.drawn:
             seeded = seeded.child("round", query.name)
         return seeded.child("site", self._state.number)
 

@@ -149,12 +149,13 @@ def _charging(ledger: Lineage | None, asked: Plan) -> Callable[[Plan], None] | N
 
     def charge(plan: Plan) -> None:
         costs = plan.costs(ledger.relation)
-        if len(costs) > 1 and not charged:
-            what, instead = ", ".join(line.name for line in asked.opening), asked.cost_alone
+        if not charged:
+            parts = len(costs) > 1
+            what = ", ".join(line.name for line in asked.opening) if parts else "release"
             at_once = ledger.charge(
-                what, costs[0], whole=together(costs), instead=instead(ledger.relation)
+                what, costs[0], whole=together(costs), instead=asked.cost_alone(ledger.relation)
             )
-            charged.append("release" if at_once else "opening")
+            charged.append("release" if at_once or not parts else "opening")
         elif "release" not in charged:
             ledger.charge("release", costs[-1])
             charged.append("release")

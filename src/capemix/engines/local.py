@@ -82,8 +82,8 @@ class LocalEngine:
         self._sites = [rows.listed(named(list(found)))] if found else []
         return found
 
-    def sum(self, plan: Plan, query: SumQuery) -> npt.NDArray[np.floating[Any]]:  # noqa: ARG002
-        source = self._source if query.drawn else self._source.child("round", query.name)
+    def sum(self, plan: Plan, query: SumQuery) -> npt.NDArray[np.floating[Any]]:
+        source = self._source if plan.drawn else self._source.child("round", query.name)
         return sum_shares(
             query, self._sites, source, progress=self._progress, threads=self._threads
         )

@@ -128,6 +128,10 @@ class Method(ABC):
         """The config that makes so many rows of the same sums; None if the rows are sums."""
         return None
 
+    def missing(self) -> str | None:
+        """What this machine lacks to carry it out and how to get it, in words; None: nothing."""
+        return None
+
     def rows_made(self, plan: Plan) -> int:  # noqa: ARG002
         """How many rows come out, as far as is known: what memory is set aside for."""
         return 0

@@ -26,7 +26,14 @@ from capemix.randomness.source import Source
 from capemix.randomness.tables import rounded_gaussian
 from capemix.sums.query import Block, NoiseLaw, SumQuery, blocks
 from capemix.sums.select import Selected, select, sum_selected
-from capemix.sums.statistic import Prepared, PreparedRows, RowStatistic, SummedRows
+from capemix.sums.statistic import (
+    Codes,
+    Prepared,
+    PreparedRows,
+    RowStatistic,
+    SummedRows,
+    WaitingRecords,
+)
 from capemix.zerosum.masks import GaussianMasks, Masks, RingMasks, SiteKeys, add_masks
 
 _LOG: Final = logging.getLogger(__name__)
@@ -34,6 +41,10 @@ _LOG: Final = logging.getLogger(__name__)
 Array = npt.NDArray[Any]
 Progress = Callable[[int], None]
 """Called with the number of query rows just finished."""
+
+
+Make = Callable[[SumQuery, Array, Codes], Prepared]
+"""Makes some of a site's records ready for a sum."""
 
 
 class Draws(Protocol):
@@ -120,11 +131,20 @@ def prepare_site(query: SumQuery, features: Array, labels: npt.NDArray[np.int64]
             value=features.shape,
             fix="plan for these rows, or choose columns",
         )
-    if query.drawn:
-        if not isinstance(statistic, RowStatistic):
-            raise ValueError("records are drawn, but what each of them adds is not kept")
+    if query.drawn and isinstance(statistic, RowStatistic):
         return statistic.rows_by_group(features, labels, lattice)
-    sums = np.zeros(query.shape, dtype=np.float64 if lattice is None else np.int64)
+    if query.drawn:
+        if statistic.groups > 1:
+            raise ValueError("records of several groups are drawn, but what each adds is not kept")
+        return WaitingRecords(features, labels, statistic.l2_norm_bound, lattice)
+    return _summed(query, features, labels)
+
+
+def _summed(query: SumQuery, features: Array, labels: npt.NDArray[np.int64]) -> SummedRows:
+    """What some records add up to, groups by width."""
+    statistic, lattice = query.summed, query.lattice_norm_bound
+    shape = (statistic.groups, statistic.width)
+    sums = np.zeros(shape, dtype=np.float64 if lattice is None else np.int64)
     statistic.add_to(sums, features, labels, lattice)
     return SummedRows(sums, statistic.l2_norm_bound, lattice)
 
@@ -133,22 +153,35 @@ def prepare_records(query: SumQuery, features: Array, labels: npt.NDArray[np.int
     """As `prepare_site`, but what goes wrong with a record costs that record and no other: it adds
     nothing, and the others add what they would without it. What a plan is wrong in is said at once,
     whatever the records are and however many."""
+    return _made_ready(prepare_site, query, features, labels)
+
+
+def _made_ready(make: Make, query: SumQuery, features: Array, labels: Codes) -> Prepared:
     none = features[:0], labels[:0]
-    prepare_site(query, *none)
+    make(query, *none)
     failed: Counter[str] = Counter()
-    parts = _parts_made_ready(query, features, labels, failed)
-    made = _together(next(parts, None) or prepare_site(query, *none), parts)
+    parts = _parts_made_ready(make, query, features, labels, failed)
+    made = _together(next(parts, None) or make(query, *none), parts)
     for name, count in failed.items():  # the error's own text may hold a value
         _LOG.error("%d records could not be made ready (%s): they add nothing", count, name)
     return made
 
 
+def _add_drawn(query: SumQuery, rows: WaitingRecords, selected: Selected, out: Array) -> None:
+    """What each draw's records add up to, made ready now; each fails for itself alone."""
+    for draw in range(len(selected.starts) - 1):
+        some = selected.indices[selected.starts[draw] : selected.starts[draw + 1]]
+        made = _made_ready(_summed, query, rows.features[some], rows.labels[some])
+        if isinstance(made, SummedRows):
+            out[selected.first + draw] += made.sums[0].astype(out.dtype)
+
+
 def _parts_made_ready(
-    query: SumQuery, features: Array, labels: npt.NDArray[np.int64], failed: Counter[str]
+    make: Make, query: SumQuery, features: Array, labels: Codes, failed: Counter[str]
 ) -> Iterator[Prepared]:
     """All at once; or if that fails by halves, down to the records that it fails for."""
     try:
-        made = prepare_site(query, features, labels)
+        made = make(query, features, labels)
     except Exception as error:
         if len(features) <= 1:
             failed[type(error).__name__] += 1
@@ -158,7 +191,7 @@ def _parts_made_ready(
         return
     half = len(features) // 2
     for part in (slice(half), slice(half, None)):
-        yield from _parts_made_ready(query, features[part], labels[part], failed)
+        yield from _parts_made_ready(make, query, features[part], labels[part], failed)
 
 
 def _together(first: Prepared, others: Iterable[Prepared]) -> Prepared:
@@ -167,6 +200,8 @@ def _together(first: Prepared, others: Iterable[Prepared]) -> Prepared:
         for other in others:
             if isinstance(other, SummedRows):
                 np.add(first.sums, other.sums, out=first.sums)
+        return first
+    if isinstance(first, WaitingRecords):
         return first
     parts = [first, *(other for other in others if isinstance(other, PreparedRows))]
     if len(parts) == 1:
@@ -230,9 +265,13 @@ def site_share(
             out[:] = rows.sums[block.start : block.stop]
         else:
             participation, out[:] = query.participation[block.group], 0
-            population = len(rows.by_group[block.group])
-            for selected in draws.select(block, participation, population):
-                sum_selected(rows.by_group[block.group], selected, out)
+            waiting = isinstance(rows, WaitingRecords)
+            own = rows.features if waiting else rows.by_group[block.group]
+            for selected in draws.select(block, participation, len(own)):
+                if waiting:
+                    _add_drawn(query, rows, selected, out)
+                else:
+                    sum_selected(own, selected, out)
         draws.add_noise(block, out)
         if keys is not None and masks is not None:
             add_masks(values[block.start : block.stop], keys, masks, block.label)
@@ -249,6 +288,8 @@ def site_share(
 def _fits(query: SumQuery, rows: Prepared) -> bool:
     if isinstance(rows, SummedRows):
         return rows.sums.shape == query.shape
+    if isinstance(rows, WaitingRecords):
+        return query.drawn
     return len(rows.by_group) == len(query.participation) and all(
         part.shape[1] == query.width for part in rows.by_group
     )
