@@ -165,6 +165,9 @@ class Agent:
                 reason = state.policy.declines(step, state.budget.account())
             if reason is None:
                 reason = lacking(state.rows, step.plan.facts)
+            needed = step.plan.method.missing()
+            if reason is None and needed is not None:
+                reason = f"this site has no {needed}, which {step.plan.method.kind} needs"
             if reason is None and state.policy.plans == "ask" and not step.before:
                 reason = self._awaited(step.plan)
             draws = step.plan.federation.graph_failure() > 0.0  # else no graph can be a bad one
@@ -267,9 +270,7 @@ class Agent:
         """What the upload's noise comes from; by a test seed, what one process would draw."""
         if self._state.test_seed is None:
             return SystemSource()
-        seeded = SeededSource(self._state.test_seed)
-        if not plan.drawn:
-            seeded = seeded.child("round", query.name)
+        seeded = plan.source_of(query, SeededSource(self._state.test_seed))
         return seeded.child("site", self._state.number)
 
 

@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, TypeVar
 
 from capemix import program_cost
 from capemix.accounting.compose import noise_of_draws
@@ -24,11 +24,14 @@ from capemix.methods import measured
 from capemix.methods.base import Choice, Method
 from capemix.program_cost import BudgetLine, ProgramCost, known
 from capemix.queries import SIGNED, QueryShape, Relation
+from capemix.randomness.source import Source
 from capemix.sums.query import NoiseLaw, SumQuery
 from capemix.sums.statistic import Statistic
 from capemix.sums.steps import Coverage, Step
 
 __all__ = ["BudgetLine", "Plan", "make_plan"]
+
+S = TypeVar("S", bound=Source)
 
 
 @dataclass(frozen=True)
@@ -240,6 +243,10 @@ class Plan:
         raise InputError(
             "the sum", "is not in the plan's outline", value=name, fix="ask for what was planned"
         )
+
+    def source_of(self, query: SumQuery, source: S) -> S:
+        """A sum's own part of an engine's source: the one drawn sum of a plan has all of it."""
+        return source if self.drawn and query.drawn else source.child("round", query.name)
 
     def queries(self) -> tuple[SumQuery, ...]:
         """Every sum, once for each time that it is asked for."""

@@ -36,6 +36,7 @@ def run(
     is drawn, and for the method's own before the first of those. None counts nothing. ``progress``
     is called with 1 for each sum that is in.
     """
+    check_installed(plan)
     check_room(plan)
     check_noise(plan)
     engine.check(plan)
@@ -161,6 +162,18 @@ def _charging(ledger: Lineage | None, asked: Plan) -> Callable[[Plan], None] | N
             charged.append("release")
 
     return charge
+
+
+def check_installed(plan: Plan) -> None:
+    """Refuse, before anything is charged, a method that needs a package that is not here."""
+    lacking = plan.method.missing()
+    if lacking is not None:
+        raise InputError(
+            "method",
+            f"needs {lacking}, which is not installed",
+            value=plan.method.kind,
+            fix=f"pip install 'capemix[{lacking}]', here and at every site",
+        )
 
 
 def check_room(plan: Plan) -> None:

@@ -83,7 +83,7 @@ class LocalEngine:
         return found
 
     def sum(self, plan: Plan, query: SumQuery) -> npt.NDArray[np.floating[Any]]:
-        source = self._source if plan.drawn else self._source.child("round", query.name)
+        source = plan.source_of(query, self._source)
         return sum_shares(
             query, self._sites, source, progress=self._progress, threads=self._threads
         )

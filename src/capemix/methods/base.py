@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
@@ -55,6 +56,8 @@ class Method(ABC):
     ``summary`` says in one line what it is for."""
 
     summary: ClassVar[str] = ""
+    needs: ClassVar[str | None] = None
+    """A package that is an extra of this one, and that every site needs for this method."""
     kind: str
 
     @classmethod
@@ -129,8 +132,8 @@ class Method(ABC):
         return None
 
     def missing(self) -> str | None:
-        """What this machine lacks to carry it out and how to get it, in words; None: nothing."""
-        return None
+        """The package that it needs and that is not installed here, if there is one."""
+        return None if self.needs is None or find_spec(self.needs) else self.needs
 
     def rows_made(self, plan: Plan) -> int:  # noqa: ARG002
         """How many rows come out, as far as is known: what memory is set aside for."""

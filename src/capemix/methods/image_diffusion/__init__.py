@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from importlib.util import find_spec
 from typing import TYPE_CHECKING, ClassVar, Final, Literal
 
 from capemix.errors import InputError
@@ -52,6 +51,7 @@ class ImageDiffusion(Method):
     thirds are drawn by the network, and the rest from the clusters that it began with."""
 
     summary: ClassVar[str] = "A network that takes noise off, for images that look real (GPU)."
+    needs: ClassVar[str | None] = "torch"
     kind: Literal["image-diffusion"] = "image-diffusion"
     samples: int | None = field(
         default=None,
@@ -115,11 +115,6 @@ class ImageDiffusion(Method):
         self.clusters.check(plan)
         self.network(plan)
         check_samples(self.samples, plan)
-
-    def missing(self) -> str | None:
-        if find_spec("torch") is None:
-            return "torch is needed for image-diffusion: pip install 'capemix[torch]'"
-        return None
 
     def choices(self, plan: Plan) -> tuple[Choice | None, ...]:
         return self.clusters.choices(plan)
