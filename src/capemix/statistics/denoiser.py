@@ -70,24 +70,9 @@ def _block(how: Arithmetic, name: str, a: Tensor, about: Tensor) -> Tensor:
 
 
 def _bent(a: Tensor) -> Tensor:
-    """x min(max(x/6 + 1/2, 0), 1) (Howard et al. 2019): no exponential, of which libraries differ
+    """x min(max(x + 3, 0), 6) / 6 (Howard et al. 2019): no exponential, of which libraries differ
     in the last bit by an entry's place."""
-    found: Tensor = _Bent.apply(a)  # type: ignore[no-untyped-call]
-    return found
-
-
-class _Bent(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx: Any, a: Tensor) -> Tensor:
-        ctx.save_for_backward(a)
-        return a.mul(1.0 / 6.0).add_(0.5).clamp_(0.0, 1.0).mul_(a)
-
-    @staticmethod
-    def backward(ctx: Any, *gradients: Tensor) -> Tensor:
-        (a,) = ctx.saved_tensors
-        slope = a.mul(1.0 / 3.0).add_(0.5)
-        slope.masked_fill_(a <= -3.0, 0.0).masked_fill_(a >= 3.0, 1.0)
-        return slope.mul_(gradients[0])
+    return functional.hardswish(a)
 
 
 def _folded(images: Tensor) -> Tensor:
@@ -150,7 +135,8 @@ class Floating:
 
 class Whole:
     """Layers in whole numbers, for ``records`` of several images each; a backward pass leaves each
-    record's own gradient in ``gradients``, by the layers' names, records by weights."""
+    record's own gradient in ``gradients``, by the layers' names: whole numbers, records by weights,
+    and what a 1 is for each record."""
 
     def __init__(self, network: Network, weights: npt.NDArray[np.float32], device: str) -> None:
         self._device = device
@@ -166,7 +152,7 @@ class Whole:
             self._forward[layer.name] = self._rounded(forward.reshape(layer.outputs, -1))
             self._back[layer.name] = self._rounded(back.reshape(layer.inputs, -1))
         self.records = 0
-        self.gradients: dict[str, Tensor] = {}
+        self.gradients: dict[str, tuple[Tensor, Tensor]] = {}
         self._leaf = torch.zeros((), requires_grad=True, device=device)
 
     def begin(self, records: int) -> None:
@@ -201,53 +187,69 @@ class Whole:
         """Whole numbers of up to 256 as the matrix units take them."""
         return whole.bfloat16() if self._device == "cuda" else whole
 
-    def whole(self, a: Tensor) -> tuple[Tensor, Tensor]:
-        """Each record's entries as whole numbers, and what a 1 is, a number for each record."""
+    def whole(self, a: Tensor, edge: int) -> tuple[Tensor, Tensor]:
+        """Each record's entries as whole numbers, with ``edge`` points of zeros about each image;
+        and what a 1 is, a number for each record."""
         flat = a.reshape(self.records, -1)
-        largest = torch.maximum(flat.amax(1), -flat.amin(1))
+        largest = torch.linalg.vector_norm(flat, math.inf, dim=1)
         largest = torch.where(largest > 0.0, largest, torch.ones_like(largest))
-        scaled = (flat * (self.most / largest)[:, None]).round_()
-        return self._small(scaled).reshape(a.shape), largest / self.most
+        scaled = (flat * (self.most / largest)[:, None]).round_().reshape(a.shape)
+        count, height, width, channels = a.shape
+        found = torch.zeros(
+            (count, height + 2 * edge, width + 2 * edge, channels),
+            dtype=torch.bfloat16 if self._device == "cuda" else torch.float32,
+            device=a.device,
+        )
+        found[:, edge : edge + height, edge : edge + width] = scaled
+        return found, largest / self.most
 
     def product(self, patches: Tensor, unit: Tensor, weights: tuple[Tensor, Tensor]) -> Tensor:
         """Rows of patches, as many for each record, times whole weights."""
         whole, units = weights
         found = _multiplied(patches, whole).reshape(self.records, -1, whole.shape[1])
-        return found.mul_(unit[:, None, None]).mul_(units)
+        return found.mul_(unit[:, None, None] * units)
 
-    def forward_of(self, name: str, whole: Tensor, unit: Tensor) -> Tensor:
+    def forward_of(self, name: str, a: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """What a layer gives, and what it was given: as rows of patches, and what a 1 is there."""
         layer = self._layers[name]
-        found = self.product(_patches(whole, layer.side), unit, self._forward[name])
-        return found.reshape(*whole.shape[:3], layer.outputs)
+        whole, unit = self.whole(a, layer.side // 2)
+        patches = _patches(whole, layer.side)
+        found = self.product(patches, unit, self._forward[name])
+        return found.reshape(*a.shape[:3], layer.outputs), patches, unit
 
-    def back_of(self, name: str, gradient: Tensor, own: Tensor, own_unit: Tensor, wanted: bool) -> Tensor | None:
+    def back_of(
+        self, name: str, gradient: Tensor, patches: Tensor, own_unit: Tensor, *, wanted: bool
+    ) -> Tensor | None:
         """The gradient of a layer's input, from that of what it gave; each record's of its weights
-        is kept."""
+        is kept, in whole numbers, with what a 1 is."""
         layer = self._layers[name]
-        whole, unit = self.whole(gradient)
-        patches = _patches(own, layer.side).reshape(self.records, -1, layer.side**2 * layer.inputs)
-        rows = whole.reshape(self.records, -1, layer.outputs).transpose(1, 2)
-        found = _each_multiplied(rows, patches).reshape(self.records, -1)
-        self.gradients[name] = found.mul_((unit * own_unit)[:, None])
+        edge = layer.side // 2
+        whole, unit = self.whole(gradient, edge)
+        height, width = gradient.shape[1:3]
+        inner = whole[:, edge : edge + height, edge : edge + width]
+        rows = inner.reshape(self.records, -1, layer.outputs).transpose(1, 2)
+        own = patches.reshape(self.records, -1, patches.shape[1])
+        found = _each_multiplied(rows, own).reshape(self.records, -1)
+        self.gradients[name] = found, unit * own_unit
         if not wanted:
             return None
         found = self.product(_patches(whole, layer.side), unit, self._back[name])
-        return found.reshape(*whole.shape[:3], layer.inputs)
+        return found.reshape(*gradient.shape[:3], layer.inputs)
 
 
 class _WholeLayer(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, a: Tensor, leaf: Tensor, how: Whole, name: str) -> Tensor:  # noqa: ARG004
-        whole, unit = how.whole(a)
-        ctx.save_for_backward(whole, unit)
+        found, patches, unit = how.forward_of(name, a)
+        ctx.save_for_backward(patches, unit)
         ctx.how, ctx.name = how, name
-        return how.forward_of(name, whole, unit)
+        return found
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> Any:
-        whole, unit = ctx.saved_tensors
+        patches, unit = ctx.saved_tensors
         wanted = ctx.needs_input_grad[0]
-        found = ctx.how.back_of(ctx.name, gradients[0], whole, unit, wanted)
+        found = ctx.how.back_of(ctx.name, gradients[0], patches, unit, wanted=wanted)
         return found, None, None, None
 
 
@@ -259,24 +261,25 @@ class _Onto(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> Any:
-        whole, unit = ctx.how.whole(gradients[0])
+        whole, unit = ctx.how.whole(gradients[0], 0)
         count, height, width, channels = whole.shape
         total = whole.float().reshape(count, height * width, channels).sum(1)
         own = total.reshape(len(unit), -1).mul_(unit[:, None])
         return gradients[0], own.reshape(count, 1, 1, channels), None
 
 
-def _patches(a: Tensor, side: int) -> Tensor:
+def _patches(edged: Tensor, side: int) -> Tensor:
     """What each point's products are taken of: its own channels, or also those of its neighbours,
     as rows."""
-    count, height, width, channels = a.shape
+    channels = edged.shape[3]
     if side == 1:
-        return a.reshape(-1, channels)
-    padded = functional.pad(a, (0, 0, 1, 1, 1, 1)).contiguous()
-    down, across = padded.stride()[1:3]
-    size = (count, height, width, 3, 3, channels)
-    seen = padded.as_strided(size, (padded.stride(0), down, across, down, across, 1))
-    return seen.reshape(-1, 9 * channels)
+        return edged.reshape(-1, channels)
+    wide = edged.view(torch.int64) if edged.is_cuda and channels % 4 == 0 else edged
+    count, height, width, words = wide.shape
+    size = (count, height - 2, width - 2, 3, 3 * words)
+    steps = wide.stride()
+    seen = wide.as_strided(size, (*steps[:3], steps[1], 1)).reshape(-1, 9 * words)
+    return seen.view(edged.dtype)
 
 
 def _multiplied(rows: Tensor, columns: Tensor) -> Tensor:

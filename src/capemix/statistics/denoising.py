@@ -200,10 +200,14 @@ class DenoisingGradients:
             weights = np.nan_to_num(np.clip(self.weights, -1e3, 1e3)).astype(np.float32)
         how = Whole(self.network, weights, device)
         total = torch.zeros(self.width, dtype=torch.int64, device=device)
+        waiting: list[tuple[Tensor, Tensor]] = []
         for piece in pieces(len(kept), min(_RECORDS[device], EXACT_RECORDS)):
             some = kept[piece]
-            rows, keys = self._rows(features[some], labels[some])
-            total += self._added(how, rows, labels[some], keys, most, device)
+            rows, keys = self._rows(features[some], labels[some])  # while the last ones are made
+            if waiting:
+                total += torch.cat(_shortened(waiting, most, self.clip))
+            waiting = self._gradients(how, rows, labels[some], keys, device)
+        total += torch.cat(_shortened(waiting, most, self.clip))
         return np.asarray(total.cpu().numpy())
 
     def _rows(self, features: npt.NDArray[Any], labels: Codes) -> tuple[Single, Codes]:
@@ -218,10 +222,10 @@ class DenoisingGradients:
             keys[at] = int.from_bytes(said.digest(), "little", signed=True)
         return rows, keys
 
-    def _added(
-        self, how: Any, rows: Single, labels: Codes, keys: Codes, most: int, device: str
-    ) -> Tensor:
-        """What these records add, in whole numbers."""
+    def _gradients(
+        self, how: Any, rows: Single, labels: Codes, keys: Codes, device: str
+    ) -> list[tuple[Tensor, Tensor]]:
+        """These records' gradients, layer by layer, as `denoiser.Whole` has them."""
         torch = needed()
         from capemix.statistics.denoiser import said, told_of
 
@@ -239,25 +243,25 @@ class DenoisingGradients:
         found = said(network, how, images, told)
         residual = found.detach().reshape(len(x), -1) - target
         found.backward((residual * (2.0 / (self.columns * noises))).reshape(found.shape))  # type: ignore[no-untyped-call]
-        parts = [how.gradients.pop(layer.name) for layer in network.layers]
-        return torch.cat(_shortened(parts, most, self.clip))
+        return [how.gradients.pop(layer.name) for layer in network.layers]
 
 
-def _shortened(parts: list[Tensor], most: int, clip: float) -> list[Tensor]:
-    """The sum over records of gradients, records by weights, each shortened and rounded; ``parts``
-    are overwritten."""
+def _shortened(parts: list[tuple[Tensor, Tensor]], most: int, clip: float) -> list[Tensor]:
+    """The sum over records of gradients, each shortened and rounded. ``parts`` are whole numbers,
+    records by weights, and what a 1 is for each record; they are overwritten."""
     torch = needed()
-    largest = torch.stack([torch.maximum(part.amax(1), -part.amin(1)) for part in parts]).amax(0)
+    sizes = [torch.linalg.vector_norm(part, math.inf, dim=1) * unit for part, unit in parts]
+    largest = torch.stack(sizes).amax(0)
     fits = torch.isfinite(largest)
     largest = torch.where(fits & (largest > 1e-30), largest, torch.ones_like(largest))
-    for part in parts:
-        part.mul_((_FINE / largest)[:, None]).round_()
-        part.masked_fill_(~fits[:, None], 0.0)
-    squares = _squares(parts)
-    aim = whole_scale(most, sum(part.shape[1] for part in parts))
-    length = squares.double().sqrt_().clamp_(min=1.0)
+    fine = [part.mul_((unit * (_FINE / largest))[:, None]).round_() for part, unit in parts]
+    if not bool(fits.all()):
+        for part in fine:
+            part[~fits] = 0.0
+    aim = whole_scale(most, sum(part.shape[1] for part in fine))
+    length = _squares(fine).sqrt_().clamp_(min=1.0)
     factor = torch.minimum(largest.double() * (aim / clip / _FINE), aim / length).float()
-    scaled = [part.mul_(factor[:, None]) for part in parts]
+    scaled = [part.mul_(factor[:, None]) for part in fine]
     whole = [part.round() for part in scaled]
     long = _squares(whole) > most**2
     if bool(long.any()):
@@ -270,10 +274,12 @@ def _shortened(parts: list[Tensor], most: int, clip: float) -> list[Tensor]:
 
 
 def _squares(parts: list[Tensor]) -> Tensor:
-    """Each record's squared norm, of whole numbers of up to 2^15: a whole number, exact."""
+    """Each record's squared norm, of whole numbers of up to 2^15 of which there are fewer than
+    2^21: below 2^51 doubles add them exactly, in any order, and a root's square is nearest to it.
+    """
     torch = needed()
-    squares = [part.to(torch.int32).square_().sum(1) for part in parts]
-    return torch.stack(squares).sum(0)
+    norms = [torch.linalg.vector_norm(part, dim=1, dtype=torch.float64) for part in parts]
+    return torch.stack([norm.square_().round_() for norm in norms]).sum(0)
 
 
 def _noise(keys: Tensor, network: Network, tables: tuple[Tensor, ...]) -> tuple[Tensor, Tensor]:

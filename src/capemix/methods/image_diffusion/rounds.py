@@ -3,6 +3,7 @@ gradients, its images, and labels by a teacher."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
@@ -68,7 +69,9 @@ def diffused_rows(method: ImageDiffusion, sums: Collector) -> SyntheticRows:
     images = training.drawn(network, weights, own, sums.source())
     denormalise_rows(images, found.frame.normalise)
     pixels, codes = np.concatenate([images, rows]), np.concatenate([own, labels])
-    soft = _taught(found, pixels, codes, by_network)
+    head = teacher(found, images)
+    lattice = sums.lattice(f"{LABELS} 1")
+    soft = soft_labels(head, head.units(pixels, lattice), codes, lattice, TRUST)
     found.taking.warn_of_norms()
     return SyntheticRows(pixels, codes, soft)
 
@@ -97,26 +100,23 @@ def refined(sums: Collector, network: Network, warm: Single, found: Estimated) -
     return way.average
 
 
-def _taught(found: Estimated, pixels: Single, labels: Codes, by_network: int) -> Single:
-    """Soft labels by a head that private gradients have trained: its scales and curvature are those
-    of the network's images, which are public by now."""
+def teacher(found: Estimated, images: Single) -> Head:
+    """A head that private gradients have trained to label ``images``, as sharp as they are: its
+    scales and its curvature are theirs, which are public by now."""
     taking, records = found.taking, found.records
     frame = taking.projection(centre=found.centre)
-    smooth, lattice = frame.columns, taking.sums.lattice(f"{LABELS} 1")
+    lattice = taking.sums.lattice(f"{LABELS} 1")
     zeros = np.zeros((features_of(taking.shape) + 1, len(found.sizes)))
     ones = np.ones(channels())
-    seen = pixels[: max(by_network, 1)]
-    some = np.ascontiguousarray(seen[:: max(1, len(seen) // _SEEN)])
-    plain = Head(frame, taking.shape, smooth, 0.0 * ones, ones, zeros)
-    about = finite_rows(frame.about(frame.seen_rows(some)(slice(None)), np.zeros(len(some), np.int64)))
+    some = np.ascontiguousarray(images[:: max(1, len(images) // _SEEN)])
+    plain = Head(frame, taking.shape, frame.columns, 0.0 * ones, ones, zeros)
+    seen = frame.seen_rows(some)(slice(None))
+    about = finite_rows(frame.about(seen, np.zeros(len(some), dtype=np.int64)))
     features = scattered(plain.smoothed(about)).reshape(len(some), channels(), -1)
     mean = features.mean(axis=(0, 2), dtype=np.float64)
     deviation = np.maximum(features.std(axis=(0, 2), dtype=np.float64), 1e-6)
-    like = Head(frame, taking.shape, smooth, mean, deviation, zeros)
-    units = like.units(pixels, lattice)
+    like = replace(plain, mean=mean, deviation=deviation)
     ridge = RIDGE * max(taking.sums.noise_multiplier(f"{LABELS} 1"), 1e-3) / records
-    curved = units[: max(by_network, 1)]
-    newton = like.curvature(curved[:: max(1, len(curved) // _CURVED)], lattice, ridge)
-    weights = learned(taking, like, newton, records)
-    head = Head(frame, taking.shape, smooth, mean, deviation, weights)
-    return soft_labels(head, units, labels, lattice, TRUST)
+    curved = np.ascontiguousarray(images[:: max(1, -(-len(images) // _CURVED))])
+    newton = like.curvature(like.units(curved, lattice), lattice, ridge)
+    return replace(like, weights=learned(taking, like, newton, records))
