@@ -490,9 +490,7 @@ def each_made(query: Any, prepared: Prepared) -> Prepared:
     features, labels = prepared.features, prepared.labels
     rows = np.zeros((len(labels), query.width), dtype=np.int64)
     for at, row in enumerate(rows):
-        query.summed.add_to(
-            row[None], features[[at]], labels[[at]], prepared.lattice_norm_bound
-        )
+        query.summed.add_to(row[None], features[[at]], labels[[at]], prepared.lattice_norm_bound)
     kept = rows[rows.any(axis=1)].astype(np.int16)
     return PreparedRows((kept,), prepared.l2_norm_bound, prepared.lattice_norm_bound)
 

@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, TypeVar
+from typing import Any
 
 from capemix import program_cost
 from capemix.accounting.compose import noise_of_draws
@@ -30,8 +30,6 @@ from capemix.sums.statistic import Statistic
 from capemix.sums.steps import Coverage, Step
 
 __all__ = ["BudgetLine", "Plan", "make_plan"]
-
-S = TypeVar("S", bound=Source)
 
 
 @dataclass(frozen=True)
@@ -213,7 +211,7 @@ class Plan:
     def drawn(self) -> bool:
         """Whether the method asks for one sum of drawn records alone. How often a record is drawn
         may wait for facts, and the noise with it."""
-        return all(line.drawn for line in self.body)
+        return bool(self.body) and all(line.drawn for line in self.body)
 
     @property
     def mixed(self) -> bool:
@@ -244,7 +242,7 @@ class Plan:
             "the sum", "is not in the plan's outline", value=name, fix="ask for what was planned"
         )
 
-    def source_of(self, query: SumQuery, source: S) -> S:
+    def source_of(self, query: SumQuery, source: Source) -> Source:
         """A sum's own part of an engine's source: the one drawn sum of a plan has all of it."""
         return source if self.drawn and query.drawn else source.child("round", query.name)
 

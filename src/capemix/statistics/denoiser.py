@@ -119,7 +119,7 @@ class Floating:
 
     def __init__(self, network: Network, weights: Tensor) -> None:
         self._layers = {layer.name: layer for layer in network.layers}
-        parts = weights.split([layer.size for layer in network.layers])
+        parts = torch.split(weights, [layer.size for layer in network.layers])
         self._weights = dict(zip(self._layers, parts, strict=True))
 
     def layer(self, name: str, a: Tensor) -> Tensor:
@@ -175,7 +175,9 @@ class Whole:
         norms = np.sqrt((exact**2).sum(axis=1))
         room = EXACT / (self.most * math.sqrt(terms)) - math.sqrt(terms)
         largest = np.abs(exact).max(axis=1)
-        scale = np.minimum(room / np.maximum(norms, 1e-30), _MOST_WEIGHT / np.maximum(largest, 1e-30))
+        scale = np.minimum(
+            room / np.maximum(norms, 1e-30), _MOST_WEIGHT / np.maximum(largest, 1e-30)
+        )
         whole = np.rint(exact * scale[:, None]).astype(np.float32)
         unit = (1.0 / scale).astype(np.float32)
         return self._moved(np.ascontiguousarray(whole.T)), torch.from_numpy(unit).to(self._device)

@@ -232,7 +232,7 @@ class DenoisingGradients:
         network, noises = self.network, self.network.noises
         how.begin(len(rows))
         x = torch.from_numpy(rows).to(device).repeat_interleave(noises, 0)
-        codes = torch.from_numpy(labels).to(device).repeat_interleave(noises, 0)
+        codes = torch.tensor(labels, device=device).repeat_interleave(noises, 0)
         tables = _tables(device)
         levels, normals = _noise(torch.from_numpy(keys).to(device), network, tables)
         inner, skip, outer, deviation = (part[levels][:, None] for part in tables[:4])
@@ -279,7 +279,8 @@ def _squares(parts: list[Tensor]) -> Tensor:
     """
     torch = needed()
     norms = [torch.linalg.vector_norm(part, dim=1, dtype=torch.float64) for part in parts]
-    return torch.stack([norm.square_().round_() for norm in norms]).sum(0)
+    squares: Tensor = torch.stack([norm.square_().round_() for norm in norms]).sum(0)
+    return squares
 
 
 def _noise(keys: Tensor, network: Network, tables: tuple[Tensor, ...]) -> tuple[Tensor, Tensor]:
@@ -343,5 +344,3 @@ def needed() -> Any:
             fix="pip install 'capemix[torch]'",
         ) from None
     return torch
-
-

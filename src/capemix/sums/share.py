@@ -156,6 +156,14 @@ def prepare_records(query: SumQuery, features: Array, labels: npt.NDArray[np.int
     return _made_ready(prepare_site, query, features, labels)
 
 
+def added_up(query: SumQuery, features: Array, labels: Codes) -> SummedRows:
+    """What all of these records add up to, each of them once, as `prepare_records` has it."""
+    made = _made_ready(_summed, query, features, labels)
+    if not isinstance(made, SummedRows):
+        raise ValueError("records that are added up once are kept apart")
+    return made
+
+
 def _made_ready(make: Make, query: SumQuery, features: Array, labels: Codes) -> Prepared:
     none = features[:0], labels[:0]
     make(query, *none)
@@ -171,9 +179,8 @@ def _add_drawn(query: SumQuery, rows: WaitingRecords, selected: Selected, out: A
     """What each draw's records add up to, made ready now; each fails for itself alone."""
     for draw in range(len(selected.starts) - 1):
         some = selected.indices[selected.starts[draw] : selected.starts[draw + 1]]
-        made = _made_ready(_summed, query, rows.features[some], rows.labels[some])
-        if isinstance(made, SummedRows):
-            out[selected.first + draw] += made.sums[0].astype(out.dtype)
+        made = added_up(query, rows.features[some], rows.labels[some])
+        out[selected.first + draw] += made.sums[0].astype(out.dtype)
 
 
 def _parts_made_ready(
@@ -265,10 +272,9 @@ def site_share(
             out[:] = rows.sums[block.start : block.stop]
         else:
             participation, out[:] = query.participation[block.group], 0
-            waiting = isinstance(rows, WaitingRecords)
-            own = rows.features if waiting else rows.by_group[block.group]
+            own = rows.features if isinstance(rows, WaitingRecords) else rows.by_group[block.group]
             for selected in draws.select(block, participation, len(own)):
-                if waiting:
+                if isinstance(rows, WaitingRecords):
                     _add_drawn(query, rows, selected, out)
                 else:
                     sum_selected(own, selected, out)

@@ -82,7 +82,7 @@ def image_rows(method: ImageClusters, sums: Collector) -> SyntheticRows:
 
 @dataclass(frozen=True, eq=False)
 class Estimated:
-    """What images are drawn from, by noisy sums: ``points`` and clusters about them as the ``frame``
+    """What images are drawn from, by noisy sums: ``points`` and clusters about them as ``frame``
     sees them, and what smooth rows lack."""
 
     taking: Taking

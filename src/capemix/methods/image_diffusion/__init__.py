@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, ClassVar, Final, Literal
+from typing import TYPE_CHECKING, ClassVar, Literal
 
 from capemix.errors import InputError
 from capemix.methods import method
@@ -13,8 +13,17 @@ from capemix.methods.base import Choice, Method, SyntheticRows
 from capemix.methods.class_gaussian import check_samples
 from capemix.methods.image_clusters import ImageClusters
 from capemix.methods.image_clusters.estimate import LABELS
+from capemix.methods.image_diffusion.settings import (
+    CLIP,
+    CLUSTERS_PART,
+    GRADIENTS,
+    LABELS_PART,
+    RATE,
+    ROUNDS,
+    between,
+)
 from capemix.methods.shares import exactly
-from capemix.queries import Participation, QueryShape
+from capemix.queries import QueryShape
 from capemix.statistics.denoising import Network
 from capemix.sums.steps import Coverage, Step
 
@@ -22,33 +31,13 @@ if TYPE_CHECKING:
     from capemix.collector import Collector
     from capemix.plan import Plan
 
-GRADIENTS: Final = "gradients"
-
-RATE: Final = Participation(1, 256, 4096)
-"""Of every round: one record in sixteen, however many there are. That it waits for nothing that is
-measured is what makes all sums one composition."""
-
-CLIP: Final = 0.1
-"""The norm that a record's gradient is shortened to."""
-
-LABELS_PART: Final = 0.12
-"""Of the budget, the teacher's."""
-
-CLUSTERS_PART: Final = (0.5, 0.3)
-"""Of the budget, what the clusters have at epsilon 1 and less, and at epsilon 10 and more."""
-
-ROUNDS: Final = (300, 600)
-"""Sums of gradients at these."""
-
-_LIKELY: Final = 1.0
-"""The epsilon that a plan is shown for until it has one."""
-
 
 @method
 @dataclass(frozen=True)
 class ImageDiffusion(Method):
-    """``samples`` images; None: three times as many as there are records, by their noisy count: two
-    thirds are drawn by the network, and the rest from the clusters that it began with."""
+    """``samples`` images; None: twice as many as there are records, by their noisy count. Half of
+    them, and with more budget nine tenths, are drawn by the network, and the rest from the clusters
+    that it began with."""
 
     summary: ClassVar[str] = "A network that takes noise off, for images that look real (GPU)."
     needs: ClassVar[str | None] = "torch"
@@ -56,7 +45,7 @@ class ImageDiffusion(Method):
     samples: int | None = field(
         default=None,
         metadata={
-            "help": "Synthetic rows, over all classes [default: three times as many as there are"
+            "help": "Synthetic rows, over all classes [default: twice as many as there are"
             " records, by their noisy count]."
         },
     )
@@ -104,12 +93,18 @@ class ImageDiffusion(Method):
 
     def network(self, plan: Plan) -> Network:
         shape = self.clusters.shape(plan)
-        return Network(shape, max(2, len(plan.known.classes or ())), self.channels, 2 * self.channels, self.noises)
+        return Network(
+            shape,
+            max(2, len(plan.known.classes or ())),
+            self.channels,
+            2 * self.channels,
+            self.noises,
+        )
 
     def rounds_of(self, plan: Plan) -> int:
         if self.rounds is not None:
             return self.rounds
-        return round(math.exp(_between(plan, *map(math.log, ROUNDS))))
+        return round(math.exp(between(plan, *map(math.log, ROUNDS))))
 
     def check(self, plan: Plan) -> None:
         self.clusters.check(plan)
@@ -124,7 +119,7 @@ class ImageDiffusion(Method):
 
     def outline(self, plan: Plan) -> tuple[QueryShape, ...]:
         lines = self.clusters.outline(plan)
-        opening = _between(plan, *CLUSTERS_PART)
+        opening = between(plan, *CLUSTERS_PART)
         own = sum(line.share for line in lines if line.name != LABELS)
         scaled = [replace(line, share=line.share * opening / own) for line in lines[:-1]]
         network = self.network(plan)
@@ -148,7 +143,7 @@ class ImageDiffusion(Method):
     def rows_made(self, plan: Plan) -> int:
         if self.samples is not None:
             return self.samples
-        return 3 * sum(plan.known.class_sizes or ())
+        return 2 * sum(plan.known.class_sizes or ())
 
     def bytes_a_number(self, plan: Plan) -> int:
         return self.clusters.bytes_a_number(plan)
@@ -166,10 +161,3 @@ class ImageDiffusion(Method):
             "gradients", Coverage.PER_ROW, f"l2 norm at most {CLIP:g}, in whole numbers"
         )
         return (*self.clusters.steps(plan), shortened)
-
-
-def _between(plan: Plan, at_one: float, at_ten: float) -> float:
-    """What a setting is at the budget that was asked for, between its ends by the logarithm."""
-    epsilon = _LIKELY if plan.epsilon is None else plan.epsilon
-    part = min(max(math.log10(max(epsilon, 1e-9)), 0.0), 1.0)
-    return at_one + (at_ten - at_one) * part

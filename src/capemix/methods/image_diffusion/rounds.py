@@ -23,6 +23,7 @@ from capemix.methods.image_clusters.estimate import (
     soft_labels,
 )
 from capemix.methods.image_diffusion import training
+from capemix.methods.image_diffusion.settings import GRADIENTS, between
 from capemix.randomness.source import Source
 from capemix.statistics.denoising import DenoisingGradients, Network
 from capemix.statistics.head import Head
@@ -40,11 +41,12 @@ Codes = npt.NDArray[np.int64]
 RATE: Final = 3e-4
 """Of Adam's steps on noisy gradients."""
 
-TRUST: Final = 0.8
-"""The teacher's part of a soft label."""
+TRUST: Final = (0.6, 0.8)
+"""The teacher's part of a soft label of the network's rows, at epsilon 1 and at epsilon 10. Rows of
+the clusters keep the class that they were drawn for: a teacher of sharp images knows them badly."""
 
-BY_NETWORK: Final = 2.0 / 3.0
-"""Of the rows."""
+BY_NETWORK: Final = (0.5, 0.9)
+"""Of the rows, at epsilon 1 and at epsilon 10."""
 
 _SEEN: Final = 6_000
 """Rows that the teacher's scales are told from."""
@@ -57,8 +59,8 @@ def diffused_rows(method: ImageDiffusion, sums: Collector) -> SyntheticRows:
     """Rows of pixels in the data's own units, their labels and soft ones."""
     found = estimated(method.clusters, sums)
     source, network = sums.source(), method.network(sums.plan)
-    wanted = method.samples if method.samples is not None else 3 * round(found.records)
-    by_network = round(wanted * BY_NETWORK)
+    wanted = method.samples if method.samples is not None else 2 * round(found.records)
+    by_network = round(wanted * between(sums.plan, *BY_NETWORK))
     rows, labels = _of_clusters(found, wanted - by_network, source.child("released"))
     begun, of = _of_clusters(found, max(round(found.records), 1), source.child("begun"))
     normalised = normalise_rows(begun, found.frame.normalise).astype(np.float32)
@@ -68,12 +70,14 @@ def diffused_rows(method: ImageDiffusion, sums: Collector) -> SyntheticRows:
     own = np.repeat(np.arange(len(found.sizes)), apportioned(by_network, found.sizes))
     images = training.drawn(network, weights, own, sums.source())
     denormalise_rows(images, found.frame.normalise)
-    pixels, codes = np.concatenate([images, rows]), np.concatenate([own, labels])
-    head = teacher(found, images)
-    lattice = sums.lattice(f"{LABELS} 1")
-    soft = soft_labels(head, head.units(pixels, lattice), codes, lattice, TRUST)
+    head, lattice = teacher(found, images), sums.lattice(f"{LABELS} 1")
+    trust = between(sums.plan, *TRUST)
+    soft = soft_labels(head, head.units(images, lattice), own, lattice, trust)
+    sure = np.eye(len(found.sizes), dtype=np.float32)[labels]
     found.taking.warn_of_norms()
-    return SyntheticRows(pixels, codes, soft)
+    return SyntheticRows(
+        np.concatenate([images, rows]), np.concatenate([own, labels]), np.concatenate([soft, sure])
+    )
 
 
 def _of_clusters(found: Estimated, count: int, source: Source) -> tuple[Single, Codes]:
@@ -82,10 +86,10 @@ def _of_clusters(found: Estimated, count: int, source: Source) -> tuple[Single, 
     return finished(found, rows, np.arange(len(labels)), source), labels
 
 
-def refined(sums: Collector, network: Network, warm: Single, found: Estimated) -> npt.NDArray[np.float64]:
+def refined(
+    sums: Collector, network: Network, warm: Single, found: Estimated
+) -> npt.NDArray[np.float64]:
     """The average of the network's weights on their way through all rounds."""
-    from capemix.methods.image_diffusion import GRADIENTS
-
     (line,) = (line for line in sums.plan.body if line.name == GRADIENTS)
     (group,) = line.draws
     way = training.Descent(warm, RATE, line.repeats)
