@@ -66,7 +66,7 @@ def warmed(
     where = device()
     own = torch.from_numpy(weights.copy()).to(where).requires_grad_()
     average = own.detach().clone()
-    images, codes = torch.from_numpy(rows), torch.from_numpy(labels)
+    images, codes = torch.tensor(rows), torch.tensor(labels)
     if where == "cuda" or len(rows) <= 1 << 20:
         images, codes = images.to(where), codes.to(where)
     chance = _chance(source, "warm", where)
@@ -148,7 +148,7 @@ def drawn(network: Network, weights: npt.NDArray[Any], labels: Codes, source: So
         return skip * x + outer * found.float().reshape(x.shape)
 
     for start in range(0, len(labels), _AT_A_TIME):
-        y = torch.from_numpy(labels[start : start + _AT_A_TIME]).to(where)
+        y = torch.tensor(labels[start : start + _AT_A_TIME]).to(where)
         x = torch.randn((len(y), out.shape[1]), generator=chance, device=where) * ENDS[1]
         for at, level in enumerate(levels):
             following = levels[at + 1] if at + 1 < STEPS else 0.0
