@@ -43,7 +43,7 @@ from capemix.randomness.source import SeededSource
 from capemix.run import run
 from capemix.statistics.check import added, check_records
 from capemix.statistics.denoiser import Floating, Whole, said, told_of
-from capemix.statistics.denoising import DenoisingGradients, Network, _noise, _tables
+from capemix.statistics.denoising import DenoisingGradients, Network, noise_of, tables_on
 from capemix.sums.share import share_bytes
 from capemix.sums.steps import PublicMap
 
@@ -122,8 +122,8 @@ def test_a_gradient_in_whole_numbers_is_that_in_floating_point() -> None:
     how = Whole(network, given.numpy(), "cpu")
     found = statistic._gradients(how, rows, labels, keys, "cpu")
     whole = torch.cat([part * unit[:, None] for part, unit in found], 1)
-    tables = _tables("cpu")
-    levels, normals = _noise(torch.from_numpy(keys), network, tables)
+    tables = tables_on("cpu")
+    levels, normals = noise_of(torch.from_numpy(keys), network, tables)
     x = torch.from_numpy(rows).repeat_interleave(2, 0)
     inner, skip, outer, deviation = (part[levels][:, None] for part in tables[:4])
     noisy = x + deviation * normals
@@ -164,7 +164,7 @@ def test_noises_are_a_records_own_and_new_in_every_round() -> None:
     (_, other) = replace(asked(), seed="another")._rows(features, labels)
     assert not set(first.tolist()) & set(other.tolist())
     keys = torch.from_numpy(np.arange(400) * 7919)
-    levels, normals = _noise(keys, NETWORK, _tables("cpu"))
+    levels, normals = noise_of(keys, NETWORK, tables_on("cpu"))
     assert abs(float(normals.mean())) < 0.02
     assert float(normals.var()) == pytest.approx(1.0, abs=0.03)
     assert np.histogram(levels.numpy(), 4, (0, 1024))[0] == pytest.approx(200, abs=45)
@@ -293,7 +293,7 @@ def audited(runs: int) -> Any:
 
 
 def test_what_an_audit_of_draws_beside_counts_finds_is_no_more_than_claimed() -> None:
-    found = audited(30)
+    found = audited(16)
     assert 0.0 < found.epsilon_ratio <= found.claimed == pytest.approx(4.0, rel=2e-3)
 
 
@@ -338,7 +338,7 @@ def test_sums_of_gradients_teach_the_network_what_images_look_like() -> None:
     network = replace(NETWORK, channels=8, about=16)
     features, labels = _of(images(24))
     way = training.Descent(training.first_weights(network, SeededSource(1)), 3e-3, 40)
-    tables = _tables("cpu")
+    tables = tables_on("cpu")
     x = torch.from_numpy((features / 127.5 - 1).astype(np.float32))
     levels, codes = torch.full((24,), 500), torch.tensor(labels)
     inner, skip, outer, deviation = (part[levels][:, None] for part in tables[:4])

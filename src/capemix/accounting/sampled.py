@@ -159,8 +159,7 @@ def rdp_curve(
     orders: Sequence[int] = ORDERS,
     beside: float = math.inf,
 ) -> NDArray[np.float64]:
-    """RDP of all draws together, for the worst record; and of a Gaussian made ``beside`` them, of
-    this noise over how far neighbours move it.
+    """RDP of all draws, and a Gaussian of noise ``beside`` per move, for the worst record.
 
     Add-or-remove-one: the worst group. Replace-one: the worse of a replacement within the worst
     group, and of a record that changes its group, a removal from one composed with an addition
@@ -217,13 +216,8 @@ def epsilon_rdp(
 
     if noise_multiplier == 0:
         return math.inf
-    curve = rdp_curve(
-        participation,
-        noise_multiplier,
-        relation,
-        replacement_factor=replacement_factor,
-        beside=beside,
-    )
+    more = {"replacement_factor": replacement_factor, "beside": beside}
+    curve = rdp_curve(participation, noise_multiplier, relation, **more)
     return float(compute_epsilon(ORDERS, curve, delta)[0])
 
 
@@ -255,8 +249,7 @@ def _parts(
 def _loss_epsilon(
     moves: Moves, noise_multiplier: float, delta: float, interval: float, beside: float
 ) -> float:
-    """An upper bound on ε for these moves together, and a Gaussian of noise ``beside``, from losses
-    on a grid of this interval."""
+    """An upper bound on ε for these moves and a Gaussian, from losses on a grid of this interval."""
     parts = _parts(moves, noise_multiplier, delta, interval)
     if beside < math.inf:
         log_tail = min(-50.0, math.log(delta) - 14)
@@ -302,9 +295,8 @@ def epsilon_pld(
     (1-q)N(0)+qN(1) against N(0), both ways, and for a replacement (1-q)N(0)+qN(1) against
     (1-q)N(0)+qN(-1): the worst of all moves by Price's theorem, as in `poisson_replace_rdp`, for
     every f-divergence. Where nothing is left to chance it is one Gaussian, and exact; a replaced
-    record moves it by ``replacement_factor``. A Gaussian made ``beside`` the draws, of this noise
-    over how far neighbours move it, is one more loss. None for fixed-size selection, for which no
-    such pair is known.
+    record moves it by ``replacement_factor``. A Gaussian made ``beside`` the draws is one more
+    loss. None for fixed-size selection, for which no such pair is known.
     """
     if any(group.selection is Selection.FIXED for group in participation):
         return None
@@ -314,8 +306,8 @@ def epsilon_pld(
     if noise_multiplier == 0:
         return math.inf
     if all(group.selected >= group.among for group in groups):
-        moved = _moved(groups, relation, replacement_factor) / noise_multiplier
-        return gaussian_epsilon(1.0 / math.hypot(moved, 1.0 / beside), delta)
+        noise = noise_multiplier / _moved(groups, relation, replacement_factor)
+        return gaussian_epsilon(noise / math.hypot(1.0, noise / beside), delta)
     found = _refined(
         lambda interval: max(
             _loss_epsilon(moves, noise_multiplier, delta, interval, beside)

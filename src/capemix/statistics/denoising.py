@@ -233,8 +233,8 @@ class DenoisingGradients:
         how.begin(len(rows))
         x = torch.from_numpy(rows).to(device).repeat_interleave(noises, 0)
         codes = torch.tensor(labels, device=device).repeat_interleave(noises, 0)
-        tables = _tables(device)
-        levels, normals = _noise(torch.from_numpy(keys).to(device), network, tables)
+        tables = tables_on(device)
+        levels, normals = noise_of(torch.from_numpy(keys).to(device), network, tables)
         inner, skip, outer, deviation = (part[levels][:, None] for part in tables[:4])
         noisy = x + deviation * normals
         target = (x - skip * noisy) / outer
@@ -283,7 +283,7 @@ def _squares(parts: list[Tensor]) -> Tensor:
     return squares
 
 
-def _noise(keys: Tensor, network: Network, tables: tuple[Tensor, ...]) -> tuple[Tensor, Tensor]:
+def noise_of(keys: Tensor, network: Network, tables: tuple[Tensor, ...]) -> tuple[Tensor, Tensor]:
     """Each image's level and its normals, from its record's key: the outputs of a counter-based
     generator (Steele, Lea, Flood 2014), sixteen bits for each, looked up in tables."""
     torch = needed()
@@ -304,7 +304,7 @@ def _noise(keys: Tensor, network: Network, tables: tuple[Tensor, ...]) -> tuple[
 
 
 @lru_cache(maxsize=2)
-def _tables(device: str) -> tuple[Tensor, ...]:
+def tables_on(device: str) -> tuple[Tensor, ...]:
     """By level: c_in, c_skip, c_out, the deviation and the waves; and the normals' quantiles."""
     torch = needed()
     return tuple(torch.from_numpy(table).to(device) for table in (*level_tables(), _quantiles()))

@@ -6,7 +6,7 @@ All of this is post-processing of noisy sums.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import numpy as np
@@ -17,7 +17,7 @@ from torch import Tensor
 from capemix.randomness.gaussian import draw_normals
 from capemix.randomness.source import Source
 from capemix.statistics.denoiser import Floating, said, told_of
-from capemix.statistics.denoising import LEVELS, Network, level_tables, scales_of
+from capemix.statistics.denoising import Network, noise_of, scales_of, tables_on
 
 Single = npt.NDArray[np.float32]
 Codes = npt.NDArray[np.int64]
@@ -69,18 +69,19 @@ def warmed(
     images, codes = torch.tensor(rows), torch.tensor(labels)
     if where == "cuda" or len(rows) <= 1 << 20:
         images, codes = images.to(where), codes.to(where)
-    chance = _chance(source, "warm", where)
-    tables = tuple(torch.from_numpy(part).to(where) for part in level_tables())
+    tables, alone = tables_on(where), replace(network, noises=1)
+    batch = min(BATCH, len(rows))
+    chosen, keys = _words(source, "rows", steps * batch), _words(source, "noises", steps * batch)
     rule = torch.optim.Adam([own], lr=RATE, betas=(0.9, 0.99))
     for step in range(steps):
         for group in rule.param_groups:
             group["lr"] = RATE * min(1.0, (step + 1) / 100) * (1.0 - 0.9 * step / steps)
-        batch = min(BATCH, len(rows))
-        some = torch.randint(len(rows), (batch,), generator=chance, device=where)
+        turn = slice(step * batch, (step + 1) * batch)
+        some = (chosen[turn] % len(rows)).to(where)
         x, y = images[some], codes[some]
-        levels = torch.randint(LEVELS, (batch,), generator=chance, device=where)
+        levels, normals = noise_of(keys[turn].to(where), alone, tables)
         inner, skip, outer, deviation = (part[levels][:, None] for part in tables[:4])
-        noisy = x + deviation * torch.randn(x.shape, generator=chance, device=where)
+        noisy = x + deviation * normals
         told = told_of(network, levels, y, tables[4])
         with torch.autocast(where, dtype=torch.bfloat16, enabled=where == "cuda"):
             images_in = (inner * noisy).reshape(-1, *network.shape)
@@ -132,7 +133,7 @@ def drawn(network: Network, weights: npt.NDArray[Any], labels: Codes, source: So
     2022, Algorithm 1)."""
     where = device()
     own = torch.from_numpy(weights.astype(np.float32)).to(where)
-    chance = _chance(source, "images", where)
+    keys, alone = _words(source, "images", len(labels)), replace(network, noises=1)
     ends = [end ** (1.0 / 7.0) for end in ENDS]
     levels = np.linspace(ends[1], ends[0], STEPS) ** 7.0
     tables = tuple(torch.from_numpy(part).to(where) for part in scales_of(levels))
@@ -149,7 +150,8 @@ def drawn(network: Network, weights: npt.NDArray[Any], labels: Codes, source: So
 
     for start in range(0, len(labels), _AT_A_TIME):
         y = torch.tensor(labels[start : start + _AT_A_TIME]).to(where)
-        x = torch.randn((len(y), out.shape[1]), generator=chance, device=where) * ENDS[1]
+        some = keys[start : start + len(y)].to(where)
+        x = noise_of(some, alone, tables_on(where))[1] * ENDS[1]
         for at, level in enumerate(levels):
             following = levels[at + 1] if at + 1 < STEPS else 0.0
             slope = (x - cleaned(x, y, at)) / level
@@ -162,7 +164,6 @@ def drawn(network: Network, weights: npt.NDArray[Any], labels: Codes, source: So
     return out
 
 
-def _chance(source: Source, name: str, where: str) -> torch.Generator:
-    found = torch.Generator(device=where)
-    found.manual_seed(int(source.stream(name).words(1)[0]) >> 1)
-    return found
+def _words(source: Source, name: str, count: int) -> Tensor:
+    """So many whole numbers, in which chance for post-processing begins."""
+    return torch.from_numpy(source.stream(name).words(count).view(np.int64))
