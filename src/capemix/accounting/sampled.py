@@ -247,9 +247,9 @@ def _parts(
 
 @lru_cache(maxsize=256)
 def _loss_epsilon(
-    moves: Moves, noise_multiplier: float, delta: float, interval: float, beside: float
+    moves: Moves, noise_multiplier: float, delta: float, interval: float, beside: float = math.inf
 ) -> float:
-    """An upper bound on ε for these moves and a Gaussian, from losses on a grid of this interval."""
+    """An upper bound on ε for these moves and a Gaussian, from losses on a grid so fine."""
     parts = _parts(moves, noise_multiplier, delta, interval)
     if beside < math.inf:
         log_tail = min(-50.0, math.log(delta) - 14)
