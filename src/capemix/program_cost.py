@@ -311,7 +311,8 @@ class ProgramCost:
         own, delta = (self._one(line, among, noise), line.repeats), self.plan.delta
         before.append(own)
         alone = self.epsilon(self._as_one([own]), delta)
-        total = self.proved if self.plan.drawn else self.epsilon(self._as_one(before), delta)
+        whole = line.drawn and self.plan.drawn  # with the opening, by what is fixed beforehand
+        total = self.proved if whole else self.epsilon(self._as_one(before), delta)
         part = self.part if among is self.plan.opening else 1.0 - self.part
         return BudgetLine(
             line.name if line.repeats == 1 else f"{line.name}, {line.repeats} times",

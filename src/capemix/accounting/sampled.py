@@ -216,8 +216,8 @@ def epsilon_rdp(
 
     if noise_multiplier == 0:
         return math.inf
-    more = {"replacement_factor": replacement_factor, "beside": beside}
-    curve = rdp_curve(participation, noise_multiplier, relation, **more)
+    drawn = (participation, noise_multiplier, relation)
+    curve = rdp_curve(*drawn, replacement_factor=replacement_factor, beside=beside)
     return float(compute_epsilon(ORDERS, curve, delta)[0])
 
 
