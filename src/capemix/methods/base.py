@@ -128,7 +128,8 @@ class Method(ABC):
         return self
 
     def with_rows(self, rows: int) -> Method | None:  # noqa: ARG002
-        """The config that makes so many rows of the same sums; None if the rows are sums."""
+        """The config that makes so many rows of the same sums; None if the rows are sums, or
+        if they are made once."""
         return None
 
     def missing(self) -> str | None:

@@ -55,7 +55,10 @@ _FINE: Final = 1 << 14
 _NORMALS: Final = 1 << 16
 
 _RECORDS: Final = {"cuda": 512, "cpu": 16}
-"""Gradients that are in memory at a time."""
+"""Gradients that are in memory at a time, at most."""
+
+_POINTS: Final = {"cuda": 512 * 4 * 28**2, "cpu": 16 * 4 * 28**2}
+"""Pixels, each with so many noises, that are looked at in that time, at most."""
 
 Single = npt.NDArray[np.float32]
 
@@ -201,7 +204,8 @@ class DenoisingGradients:
         how = Whole(self.network, weights, device)
         total = torch.zeros(self.width, dtype=torch.int64, device=device)
         waiting: list[tuple[Tensor, Tensor]] = []
-        for piece in pieces(len(kept), min(_RECORDS[device], EXACT_RECORDS)):
+        at_once = min(_RECORDS[device], _POINTS[device] // (self.columns * self.network.noises))
+        for piece in pieces(len(kept), max(1, min(at_once, EXACT_RECORDS))):
             some = kept[piece]
             rows, keys = self._rows(features[some], labels[some])  # while the last ones are made
             if waiting:
