@@ -28,7 +28,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from capemix.identity import new_identity
-from capemix.sums.statistic import Prepared, SummedRows
+from capemix.sums.statistic import Prepared, PreparedRows, SummedRows, WaitingRecords
 from capemix_research.baselines import RecordMethod
 
 Record = dict[str, Any]
@@ -325,6 +325,9 @@ MIXED = ("--mixture", "4", "--samples", "20")
 RANGE = ("--public-range", "-4,4")
 BITS = ("--public-range", "0,255")
 LISTED = ("--classes", "0,1")
+SMALL_NETWORK = (
+    "--samples", "30", "--rounds", "2", "--channels", "4", "--noises", "1", "--warm-steps", "1",
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -378,6 +381,7 @@ SETTINGS: dict[str | RecordMethod, tuple[Setting, ...]] = {
         Setting("tables", SITES, "table"),
         Setting("tables", (), "unlabelled"),
     ),
+    "image-diffusion": (Setting("image-diffusion", (*LISTED, *BITS, *SMALL_NETWORK), "images"),),
     "image-clusters": (
         Setting("image-clusters", (*LISTED, *BITS, "--deskew"), "images"),
         Setting("image-clusters", (*LISTED, *BITS, "--soft-labels"), "images"),
@@ -430,7 +434,7 @@ def watched(first: Seen | None) -> Iterator[Seen]:
     words, rows, labels = local.listed_words, recordwise._add_noise, recordwise.answered_labels
 
     def noted_share(query: Any, site: int, prepared: Prepared, *args: Any, **more: Any) -> Any:
-        seen.prepared.append((site, prepared))
+        seen.prepared.append((site, each_made(query, prepared)))
         return share(query, site, prepared, *args, **more)
 
     def noted_words(found: Any, *args: Any) -> Any:
@@ -488,6 +492,18 @@ def compare(without: Seen, with_it: Seen, most: int = 1) -> None:
         assert all(step > 0 for step in moved), "another record's label has changed"
 
 
+def each_made(query: Any, prepared: Prepared) -> Prepared:
+    """What each record adds where only those that are drawn are made ready, row by row."""
+    if not isinstance(prepared, WaitingRecords):
+        return prepared
+    features, labels = prepared.features, prepared.labels
+    rows = np.zeros((len(labels), query.width), dtype=np.int64)
+    for at, row in enumerate(rows):
+        query.summed.add_to(row[None], features[[at]], labels[[at]], prepared.lattice_norm_bound)
+    kept = rows[rows.any(axis=1)].astype(np.int16)
+    return PreparedRows((kept,), prepared.l2_norm_bound, prepared.lattice_norm_bound)
+
+
 def own_part(before: Prepared, after: Prepared) -> bool:
     """Whether a site's prepared rows changed, by one record's part at most."""
     assert type(before) is type(after)
@@ -498,7 +514,8 @@ def own_part(before: Prepared, after: Prepared) -> bool:
         moved = after.sums - before.sums
         assert int((moved.astype(object) ** 2).sum()) <= bound**2, "a sum has changed by too much"
         return bool(moved.any())
-    assert not isinstance(after, SummedRows)
+    assert isinstance(before, PreparedRows)
+    assert isinstance(after, PreparedRows)
     assert len(before.by_group) == len(after.by_group)
     added = 0
     for old, new in zip(before.by_group, after.by_group, strict=True):

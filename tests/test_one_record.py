@@ -67,6 +67,7 @@ from capemix.ledger import Ledger, Limit
 from capemix.methods import BUILT_IN
 from capemix.methods.class_gaussian import ClassGaussian
 from capemix.methods.image_clusters import ImageClusters
+from capemix.methods.image_diffusion import ImageDiffusion
 from capemix.methods.measured import FINDS, list_failure
 from capemix.methods.mixing import Mixing, Pool
 from capemix.methods.tables import Tables
@@ -356,9 +357,9 @@ FITTED: dict[str, tuple[dict[str, Callable[[list[Any]], Any]], dict[str, Any]]] 
 
 
 def test_every_method_of_rows_in_memory_is_held_to_the_property() -> None:
-    """Clusters are for images, which arrays of rows by columns are not."""
+    """Those of images are for images, which arrays of rows by columns are not."""
     found = {asked["method"] for _, asked in FITTED.values()}
-    assert found == {*BUILT_IN, *RecordMethod} - {"image-clusters"}
+    assert found == {*BUILT_IN, *RecordMethod} - {"image-clusters", "image-diffusion"}
 
 
 @pytest.mark.parametrize("way", FITTED)
@@ -398,7 +399,7 @@ def rows_with(odd: Odd | None, kind: str, count: int = 40) -> UnlistedRows | Lab
 class Program(NamedTuple):
     """A method, with what is declared for it."""
 
-    method: Mixing | ClassGaussian | Tables | ImageClusters
+    method: Mixing | ClassGaussian | Tables | ImageClusters | ImageDiffusion
     normalise: Normalise | None = None
     sizes: tuple[int, ...] | None = None
     rows: str = "numbers"
@@ -432,6 +433,11 @@ PROGRAMS: dict[str, Program] = {
     "image-clusters": Program(ImageClusters(samples=30, deskew=True), OF_PIXELS, rows="images"),
     "image-clusters, soft labels": Program(
         ImageClusters(samples=30, soft_labels=True), OF_PIXELS, rows="images"
+    ),
+    "image-diffusion": Program(
+        ImageDiffusion(samples=30, rounds=2, channels=4, noises=1, warm_steps=1),
+        OF_PIXELS,
+        rows="images",
     ),
 }
 
@@ -575,6 +581,7 @@ KINDS = {
     "tables": PROGRAMS["tables, by pairs"],
     "tables by a schema": PROGRAMS["tables, by a schema"],
     "image-clusters": PROGRAMS["image-clusters, soft labels"],
+    "image-diffusion": PROGRAMS["image-diffusion"],
 }
 
 
@@ -701,6 +708,7 @@ OF_AGENTS: dict[str, dict[str, list[Odd]]] = {
     "tables": {".csv": everywhere()[3::6]},
     "tables by a schema": {".parquet": everywhere()[5::6]},
     "image-clusters": {".npz": everywhere()[:1]},
+    "image-diffusion": {".npz": everywhere()[1:2]},
 }
 
 

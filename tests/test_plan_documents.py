@@ -18,6 +18,7 @@ from capemix.facts import Facts, map_of
 from capemix.methods import BUILT_IN, Method
 from capemix.methods.class_gaussian import ClassGaussian
 from capemix.methods.image_clusters import ImageClusters
+from capemix.methods.image_diffusion import ImageDiffusion
 from capemix.methods.mixing import Mixing
 from capemix.methods.mixing.planning import plan_mixtures
 from capemix.methods.tables import Tables
@@ -75,6 +76,7 @@ PLANS: dict[str, Plan] = {
         calibrated(DECLARED, Tables(samples=9), scheme="cape", sites=4),
         chosen={"pairs": 1, "fineness": 16, "bins": 5, "slices": 9, "rank": 0, "octave": 0},
     ),
+    "image diffusion": calibrated(IMAGES, ImageDiffusion(rounds=2, channels=8, deskew=True)),
     "image clusters": calibrated(IMAGES, ImageClusters(soft_labels=True, deskew=True)),
     "image clusters, chosen": replace(
         calibrated(IMAGES, ImageClusters(), scheme="cape", sites=4, masks="gaussian"),

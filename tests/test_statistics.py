@@ -15,6 +15,7 @@ from hypothesis.extra.numpy import arrays
 from capemix.methods import methods
 from capemix.statistics.cells import CellCounts, Column, PairCounts
 from capemix.statistics.check import added, check_records
+from capemix.statistics.denoising import DenoisingGradients, Network
 from capemix.statistics.head import Head
 from capemix.statistics.histograms import ClassCounts, MeansAndSquares, ValueSizes
 from capemix.statistics.moments import Moments, NormHistogram, Spreads
@@ -72,6 +73,12 @@ HEAD = Head(
     CHANCE.normal(size=(features_of((SIDE, SIDE)) + 1, CLASSES)),
 )  # fmt: skip
 
+NETWORK = DenoisingGradients(
+    Network((SIDE, SIDE), CLASSES, channels=4, about=8, noises=2), PublicMap.of_range(0, 16),
+    CHANCE.normal(size=Network((SIDE, SIDE), CLASSES, channels=4, about=8).weights) * 0.1,
+    0.1, "a seed",
+)  # fmt: skip
+
 number = st.one_of(
     st.floats(allow_nan=True, allow_infinity=True),
     st.floats(-5, 5),
@@ -106,7 +113,8 @@ def test_an_image_adds_its_own_part_of_a_gradient_within_the_bound(lattice: int 
     rows = chance.uniform(-3, 20, size=(40, SIDE**2))
     rows[0], rows[1, 5], rows[2, 7], rows[3] = 0.0, np.nan, np.inf, 1e308
     rows[4], rows[5] = rows[6], -1e308
-    check_records(HEAD, rows, chance.integers(-1, CLASSES, 40), lattice)
+    for asked in (HEAD, NETWORK):
+        check_records(asked, rows, chance.integers(-1, CLASSES, 40), lattice)
 
 
 @pytest.mark.parametrize("name", SMALL)
@@ -122,7 +130,7 @@ def test_many_records_add_up_to_their_parts(name: str) -> None:
 
 def test_every_kind_that_a_message_can_bring_is_tried_here() -> None:
     methods()  # and with them all statistics
-    tried = {asked.kind for asked in (*SMALL.values(), HEAD)}  # type: ignore[attr-defined]
+    tried = {asked.kind for asked in (*SMALL.values(), HEAD, NETWORK)}  # type: ignore[attr-defined]
     assert tried == set(statistics._KINDS)
 
 

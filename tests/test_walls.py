@@ -33,6 +33,7 @@ from capemix.ledger import Ledger, Limit
 from capemix.methods import BUILT_IN, Method, SyntheticRows, method
 from capemix.methods.class_gaussian import ClassGaussian
 from capemix.methods.image_clusters import ImageClusters
+from capemix.methods.image_diffusion import ImageDiffusion
 from capemix.methods.mixing import Mixing, Pool
 from capemix.methods.tables import Tables
 from capemix.plan import Plan, make_plan
@@ -295,7 +296,7 @@ class Backwards:
 
     def sum(self, plan: Plan, query: SumQuery) -> npt.NDArray[Any]:
         self.asked.append(query.name)
-        source = self._source if query.drawn else self._source.child("round", query.name)
+        source = plan.source_of(query, self._source)
         masked = plan.federation.scheme is Scheme.CAPE and plan.federation.sites > 1
         keys = deal_keys(PeerGraph.complete(len(self._sites)), source) if masked else []
         own = {each.site: each for each in keys}
@@ -328,6 +329,10 @@ METHODS: dict[str, tuple[Method, str]] = {
     "tables": (Tables(samples=60), "declared"),
     "tables, measured": (Tables(samples=60), "measured"),
     "image-clusters": (ImageClusters(samples=60, soft_labels=True), "images"),
+    "image-diffusion": (
+        ImageDiffusion(samples=60, rounds=2, channels=4, noises=1, warm_steps=2),
+        "images",
+    ),
 }
 
 

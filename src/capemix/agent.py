@@ -157,6 +157,9 @@ class Agent:
                 reason = state.policy.declines(step, state.budget.account())
             if reason is None:
                 reason = lacking(state.rows, step.plan.facts)
+            needed = step.plan.method.missing()
+            if reason is None and needed is not None:
+                reason = f"this site has no {needed}, which {step.plan.method.kind} needs"
             if reason is None and state.policy.plans == "ask" and not step.before:
                 reason = self._awaited(step.plan)
             draws = step.plan.federation.graph_failure() > 0.0  # else no graph can be a bad one
@@ -173,7 +176,7 @@ class Agent:
                 earlier.free_upload()  # one upload is in memory at a time
             rows = self._rows(step.plan)
             prepared = prepare_records(query, rows.features, rows.labels, rows.persons)
-            draws = self._draws(query)
+            draws = self._draws(step.plan, query)
             try:
                 return site_share(query, state.number, prepared, SourceDraws(query, draws), masks)
             finally:
@@ -257,13 +260,11 @@ class Agent:
         except InputError as error:  # the ledger has it
             _LOG.error("%s", error)
 
-    def _draws(self, query: SumQuery) -> Source:
+    def _draws(self, plan: Plan, query: SumQuery) -> Source:
         """What the upload's noise comes from; by a test seed, what one process would draw."""
         if self._state.test_seed is None:
             return SystemSource()
-        seeded = SeededSource(self._state.test_seed)
-        if not query.drawn:
-            seeded = seeded.child("round", query.name)
+        seeded = plan.source_of(query, SeededSource(self._state.test_seed))
         return seeded.child("site", self._state.number)
 
 

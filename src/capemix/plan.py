@@ -9,11 +9,12 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
 from capemix import program_cost
+from capemix.accounting.compose import noise_of_draws
 from capemix.accounting.cost import Cost, sum_cost
 from capemix.errors import InputError, member
 from capemix.facts import Facts
@@ -22,7 +23,8 @@ from capemix.guarantee import Guarantee
 from capemix.methods import measured
 from capemix.methods.base import Choice, Method
 from capemix.program_cost import BudgetLine, ProgramCost, known
-from capemix.queries import QueryShape, Relation
+from capemix.queries import SIGNED, QueryShape, Relation
+from capemix.randomness.source import Source
 from capemix.sums.query import NoiseLaw, SumQuery
 from capemix.sums.statistic import Statistic
 from capemix.sums.steps import Coverage, Step
@@ -162,13 +164,23 @@ class Plan:
                 value=twice[0],
                 fix="name each line otherwise, and none as a measured fact is called",
             )
-        if self.drawn and len(self.body) > 1:
+        drawn = [line for line in self.body if line.drawn]
+        if len(drawn) > 1 or (self.mixed and not drawn[0].poisson):
             raise InputError(
                 "the method",
-                "asks for a drawn sum and for others: their costs do not fold into one",
+                "asks for two drawn sums, or draws a fixed number of records beside other sums",
                 value=self.method.kind,
-                fix="ask for one drawn sum alone, or for sums in which each record takes part once",
+                fix="ask for one drawn sum, by Poisson selection where there are others",
             )
+        if self.mixed and (self.measured or self.chosen) is not None:
+            before = replace(self, measured=None, chosen=None)
+            if before._draws != self._draws:
+                raise InputError(
+                    "the method",
+                    "draws records otherwise, beside other sums, by what they find",
+                    value=self.method.kind,
+                    fix="have rates, rounds and shares of drawn sums follow from declared numbers",
+                )
         waits = self.drawn and self.opening and self.measured is None
         if waits and self.multiplier and self.epsilon is None:
             raise InputError(
@@ -229,8 +241,24 @@ class Plan:
 
     @property
     def drawn(self) -> bool:
-        """Whether the method draws records, so that its sums do not fold into one Gaussian."""
-        return any(line.drawn for line in self.body)
+        """Whether the method asks for one sum of drawn records alone. How often a record is drawn
+        may wait for facts, and the noise with it."""
+        return bool(self.body) and all(line.drawn for line in self.body)
+
+    @property
+    def mixed(self) -> bool:
+        """Whether it asks for drawn records and for other sums. Then all rates are fixed before the
+        first sum, and all sums are one composition."""
+        return not self.drawn and any(line.drawn for line in self.body)
+
+    @property
+    def _draws(self) -> list[tuple[QueryShape, float]]:
+        """The drawn sums, and how much noise they have of that of all sums."""
+        return [
+            (line, self.query_of(line, self.body, 1.0).noise_multiplier)
+            for line in self.body
+            if line.drawn
+        ]
 
     def query(self, name: str, statistic: Statistic | None = None) -> SumQuery:
         """One sum of the program by its name, with its noise; of a statistic, if one is given."""
@@ -246,6 +274,10 @@ class Plan:
             "the sum", "is not in the plan's outline", value=name, fix="ask for what was planned"
         )
 
+    def source_of(self, query: SumQuery, source: Source) -> Source:
+        """A sum's own part of an engine's source: the one drawn sum of a plan has all of it."""
+        return source if self.drawn and query.drawn else source.child("round", query.name)
+
     def queries(self) -> tuple[SumQuery, ...]:
         """Every sum, once for each time that it is asked for."""
         return tuple(self.query(name) for name in self.names)
@@ -259,9 +291,13 @@ class Plan:
     ) -> SumQuery:
         """A sum of ``line``, which has its share of the 1/m^2 that ``multiplier`` gives to all the
         lines ``among`` which it is, as the strongest view has it: the most that neighbours move it
-        by, over its noise, squared. So the whole is the same, whatever the shares."""
+        by, over its noise, squared. So the whole is the same, whatever the shares. Draws beside
+        other sums have the noise at which they cost about what a Gaussian of their share does."""
         share = line.share / line.repeats / sum(each.share for each in among)
         own = multiplier / math.sqrt(share) * line.moves(self.relation)
+        if line.drawn and len(among) > 1:
+            rate = max(group.probability for group in line.draws)
+            own = noise_of_draws(own, rate * self.relation.moves(SIGNED))
         federation = self.federation
         seen = min(federation.view_factors().values()) * (1.0 / math.sqrt(federation.sites))
         return SumQuery(name or line.names[0], line, federation, self.law, own / seen)

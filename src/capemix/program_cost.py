@@ -269,11 +269,13 @@ class ProgramCost:
         return [sum_cost(self.opened, part, relation), own]
 
     def cost_alone(self) -> Cost | None:
-        """All sums together, by their own epsilon and delta, where the opening ones are accounted
-        by themselves; None in another relation than the plan's."""
+        """All sums together, by their own epsilon and delta, where no curve carries what they cost
+        together: the opening ones are accounted by themselves, or draws are made beside other
+        sums. None in another relation than the plan's."""
         plan = self.plan
         own = self.relation is plan.relation
-        if not (self.apart and own and math.isfinite(self.worst.proved)):
+        together = self.apart or plan.mixed
+        if not (together and own and math.isfinite(self.worst.proved)):
             return None
         return alone_cost(self.worst.proved, plan.delta, plan.relation)
 
@@ -308,8 +310,9 @@ class ProgramCost:
         """One line of these; those ``before`` compose with it."""
         own, delta = (self._one(line, among, noise), line.repeats), self.plan.delta
         before.append(own)
-        alone = self.epsilon(own[0] if line.drawn else self._as_one([own]), delta)
-        total = self.proved if line.drawn else self.epsilon(self._as_one(before), delta)
+        alone = self.epsilon(self._as_one([own]), delta)
+        whole = line.drawn and self.plan.drawn  # with the opening, by what is fixed beforehand
+        total = self.proved if whole else self.epsilon(self._as_one(before), delta)
         part = self.part if among is self.plan.opening else 1.0 - self.part
         return BudgetLine(
             line.name if line.repeats == 1 else f"{line.name}, {line.repeats} times",

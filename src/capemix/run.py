@@ -38,6 +38,7 @@ def run(
     is drawn, and for the method's own before the first of those. None counts nothing. ``progress``
     is called with 1 for each sum that is in.
     """
+    check_installed(plan)
     check_room(plan)
     check_noise(plan)
     engine.check(plan)
@@ -176,18 +177,31 @@ def _charging(
 
     def charge(plan: Plan) -> None:
         costs = plan.costs(ledger.relation)
-        if len(costs) > 1 and not charged:
-            what, instead = ", ".join(line.name for line in asked.opening), asked.cost_alone
+        if not charged:
+            parts = len(costs) > 1
+            what = ", ".join(line.name for line in asked.opening) if parts else "release"
             found = ledger.charge(
-                what, costs[0], whole=together(costs), instead=instead(ledger.relation)
+                what, costs[0], whole=together(costs), instead=asked.cost_alone(ledger.relation)
             )
-            charged.append("release" if found.at_once else "opening")
+            charged.append("release" if found.at_once or not parts else "opening")
             heads.append(found.head)
         elif "release" not in charged:
             heads.append(ledger.charge("release", costs[-1]).head)
             charged.append("release")
 
     return charge
+
+
+def check_installed(plan: Plan) -> None:
+    """Refuse, before anything is charged, a method that needs a package that is not here."""
+    lacking = plan.method.missing()
+    if lacking is not None:
+        raise InputError(
+            "method",
+            f"needs {lacking}, which is not installed",
+            value=plan.method.kind,
+            fix=f"pip install 'capemix[{lacking}]', here and at every site",
+        )
 
 
 def check_room(plan: Plan) -> None:

@@ -60,6 +60,7 @@ def sum_cost(noised: NoisedSum, delta: float, relation: Relation) -> Cost:
         multiplier,
         relation,
         replacement_factor=noised.query.replacement_factor,
+        beside=noised.noise_beside(multiplier, relation),
     )
     real = noised.arithmetic == REAL
     return Cost(

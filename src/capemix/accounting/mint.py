@@ -83,7 +83,8 @@ class NoisedSum:
 
     ``view_multipliers``: for each view the noise that a record faces, over ``l2_norm_bound``.
     ``site_sigma``: one site's noise in lattice units (None in real arithmetic); ``summands`` such
-    noises face a record.
+    noises face a record. ``beside``, where records are drawn, is the one Gaussian that all sums
+    cost in which every record takes part: it is composed with the draws.
     """
 
     query: QueryShape
@@ -93,12 +94,14 @@ class NoisedSum:
     summands: int
     graph_failure: float = 0.0
     list_failure: float = 0.0
+    beside: NoisedSum | None = None
 
     @property
     def failure(self) -> float:
         """What delta pays for first: a peer graph that falls apart, and a list of values found by a
         threshold that one record alone passes."""
-        return self.graph_failure + self.list_failure
+        own = self.graph_failure + self.list_failure
+        return own if self.beside is None else own + self.beside.failure
 
     @property
     def strongest(self) -> str:
@@ -109,7 +112,7 @@ class NoisedSum:
         """By one site: a row's coordinates, a subset size, and indices at 2^-97 each."""
         query = self.query
         per_row = query.width + 1 + 16 * max(64 + p.selected for p in query.participation)
-        return query.rows * per_row
+        return query.rows * per_row + (0 if self.beside is None else self.beside.numbers_drawn)
 
     @property
     def rounding_growth(self) -> float:
@@ -121,7 +124,17 @@ class NoisedSum:
         ratio = rounding_ratio(self.site_sigma, self.summands)
         if ratio >= 1.0:
             return math.inf
-        return self.query.rows * self.query.width * (math.log1p(ratio) - math.log1p(-ratio))
+        own = self.query.rows * self.query.width * (math.log1p(ratio) - math.log1p(-ratio))
+        return own if self.beside is None else own + self.beside.rounding_growth
+
+    def noise_beside(self, multiplier: float, relation: Relation) -> float:
+        """The noise of the Gaussian that is made beside draws of this multiplier, over how far
+        neighbours move it; infinite where there is none. All sums lose as much to a view."""
+        if self.beside is None:
+            return math.inf
+        view = self.strongest
+        own = self.beside.view_multipliers[view] / self.beside.query.moves(relation)
+        return own * (multiplier / self.view_multipliers[view])
 
 
 def sound_epsilon(noised: NoisedSum, multiplier: float, delta: float, relation: Relation) -> float:
@@ -179,7 +192,14 @@ def tight_epsilon(noised: NoisedSum, multiplier: float, delta: float, relation: 
         renyi = renyi_epsilon(noised, multiplier, delta, relation)
         if renyi > _MOST_PLD:
             return renyi
-    exact = epsilon_pld(participation, multiplier, delta, relation, replacement_factor=replaced)
+    exact = epsilon_pld(
+        participation,
+        multiplier,
+        delta,
+        relation,
+        replacement_factor=replaced,
+        beside=noised.noise_beside(multiplier, relation),
+    )
     return renyi_epsilon(noised, multiplier, delta, relation) if exact is None else exact
 
 
@@ -191,6 +211,7 @@ def renyi_epsilon(noised: NoisedSum, multiplier: float, delta: float, relation: 
         delta,
         relation,
         replacement_factor=noised.query.replacement_factor,
+        beside=noised.noise_beside(multiplier, relation),
     )
 
 

@@ -157,8 +157,9 @@ def rdp_curve(
     *,
     replacement_factor: float = 2.0,
     orders: Sequence[int] = ORDERS,
+    beside: float = math.inf,
 ) -> NDArray[np.float64]:
-    """RDP of all draws together, for the worst record.
+    """RDP of all draws, and a Gaussian of noise ``beside`` per move, for the worst record.
 
     Add-or-remove-one: the worst group. Replace-one: the worse of a replacement within the worst
     group, and of a record that changes its group, a removal from one composed with an addition
@@ -181,10 +182,11 @@ def rdp_curve(
         return group.draws * poisson_rdp(group.probability, noise_multiplier, orders)
 
     worst = np.zeros(len(orders))
+    always = np.asarray(orders, dtype=np.float64) * (0.5 / beside / beside)
     if relation is Relation.ADD_REMOVE:
         for group in _largest(poisson, 1):
             worst = np.maximum(worst, moved(group))
-        return worst
+        return worst + always
     noise = noise_multiplier / replacement_factor
     for group in _largest(poisson, 1):
         if group.always:
@@ -197,7 +199,7 @@ def rdp_curve(
         worst = np.maximum(worst, group.draws * replaced)
     for left, joined in combinations(_largest(poisson, 2), 2):
         worst = np.maximum(worst, moved(left) + moved(joined))
-    return worst
+    return worst + always
 
 
 def epsilon_rdp(
@@ -207,15 +209,15 @@ def epsilon_rdp(
     relation: Relation,
     *,
     replacement_factor: float = 2.0,
+    beside: float = math.inf,
 ) -> float:
     """The ε of all draws at δ, by the conversion of Canonne, Kamath, Steinke 2020, Prop. 12."""
     from dp_accounting.rdp import compute_epsilon
 
     if noise_multiplier == 0:
         return math.inf
-    curve = rdp_curve(
-        participation, noise_multiplier, relation, replacement_factor=replacement_factor
-    )
+    drawn = (participation, noise_multiplier, relation)
+    curve = rdp_curve(*drawn, replacement_factor=replacement_factor, beside=beside)
     return float(compute_epsilon(ORDERS, curve, delta)[0])
 
 
@@ -244,9 +246,14 @@ def _parts(
 
 
 @lru_cache(maxsize=256)
-def _loss_epsilon(moves: Moves, noise_multiplier: float, delta: float, interval: float) -> float:
-    """An upper bound on ε for these moves together, from losses on a grid of this interval."""
+def _loss_epsilon(
+    moves: Moves, noise_multiplier: float, delta: float, interval: float, beside: float = math.inf
+) -> float:
+    """An upper bound on ε for these moves and a Gaussian, from losses on a grid so fine."""
     parts = _parts(moves, noise_multiplier, delta, interval)
+    if beside < math.inf:
+        log_tail = min(-50.0, math.log(delta) - 14)
+        parts.append((one_draw(1.0, beside, "REMOVE", interval, log_tail), 1))
     return compose(parts, best_tilt(parts, delta=delta)).epsilon(delta)
 
 
@@ -279,6 +286,7 @@ def epsilon_pld(
     relation: Relation,
     *,
     replacement_factor: float = 2.0,
+    beside: float = math.inf,
 ) -> float | None:
     """The ε of all draws under the *continuous* Gaussian, from its privacy loss distribution.
 
@@ -287,8 +295,8 @@ def epsilon_pld(
     (1-q)N(0)+qN(1) against N(0), both ways, and for a replacement (1-q)N(0)+qN(1) against
     (1-q)N(0)+qN(-1): the worst of all moves by Price's theorem, as in `poisson_replace_rdp`, for
     every f-divergence. Where nothing is left to chance it is one Gaussian, and exact; a replaced
-    record moves it by ``replacement_factor``. None for fixed-size selection, for which no such pair
-    is known.
+    record moves it by ``replacement_factor``. A Gaussian made ``beside`` the draws is one more
+    loss. None for fixed-size selection, for which no such pair is known.
     """
     if any(group.selection is Selection.FIXED for group in participation):
         return None
@@ -298,16 +306,16 @@ def epsilon_pld(
     if noise_multiplier == 0:
         return math.inf
     if all(group.selected >= group.among for group in groups):
-        moved = _moved(groups, relation, replacement_factor)
-        return gaussian_epsilon(noise_multiplier / moved, delta)
+        noise = noise_multiplier / _moved(groups, relation, replacement_factor)
+        return gaussian_epsilon(noise / math.hypot(1.0, noise / beside), delta)
     found = _refined(
         lambda interval: max(
-            _loss_epsilon(moves, noise_multiplier, delta, interval)
+            _loss_epsilon(moves, noise_multiplier, delta, interval, beside)
             for moves in _moves(groups, relation)
         ),
-        noise_multiplier,
+        min(noise_multiplier, beside),
     )
-    return min(found, epsilon_rdp(groups, noise_multiplier, delta, relation))
+    return min(found, epsilon_rdp(groups, noise_multiplier, delta, relation, beside=beside))
 
 
 def delta_pld(

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -28,8 +29,8 @@ from capemix.queries import Selection
 from capemix.randomness.source import SeededSource, Source, SystemSource
 from capemix.run import rows_from
 from capemix.sums.query import SumQuery
-from capemix.sums.share import SourceDraws, prepare_records, site_share
-from capemix.sums.statistic import SummedRows
+from capemix.sums.share import SourceDraws, added_up, prepare_records, site_share
+from capemix.sums.statistic import RowStatistic
 
 Real = npt.NDArray[np.float64]
 
@@ -53,7 +54,8 @@ _MANY: Final = 12
 @dataclass(frozen=True, eq=False)
 class Program:
     """A plan, and every site's rows in the two worlds: ``without`` the canary and ``with_`` it, at
-    the first site. Any method will do whose sums have every record once."""
+    the first site. Any method will do whose sums have every record once; and one that draws records
+    beside other sums, where the canary is the only one."""
 
     name: str
     plan: Plan
@@ -175,7 +177,7 @@ class Watched:
         return self._engine.list_classes(plan, query, failure)
 
     def sum(self, plan: Plan, query: SumQuery) -> npt.NDArray[np.floating[Any]]:
-        if query.drawn:
+        if query.drawn and isinstance(query.summed, RowStatistic):
             raise ValueError(f"the records of {query.name!r} are drawn: that is another audit")
         noisy = self._engine.sum(plan, query)
         honest = noisy.astype(np.float64) * (query.line.divisor * query.lattice_scale)
@@ -208,21 +210,25 @@ def carried_out(setting: Program, world: int, source: Source) -> list[Seen]:
 
 def log_ratio(setting: Program, seen: Seen) -> float:
     """Of one noisy sum x, given what was found before: ((x - a)(b - a) - |b - a|^2/2) / deviation^2
-    where a and b are what the two worlds' records add up to, in lattice units."""
+    where a and b are what the two worlds' records add up to, in lattice units. Where the canary
+    alone is drawn, it is there at its rate."""
     without, with_ = (added(seen.query, sites[: setting.honest]) for sites in setting.worlds)
     move = with_ - without
     variance = setting.honest * seen.query.site_deviation**2
-    return float((((seen.noisy - without) * move).sum() - (move**2).sum() / 2) / variance)
+    ratio = float((((seen.noisy - without) * move).sum() - (move**2).sum() / 2) / variance)
+    if not seen.query.drawn:
+        return ratio
+    if any(len(rows) for rows in setting.worlds[0][: setting.honest]):
+        raise ValueError(f"others than the canary are drawn for {seen.query.name!r}")
+    (group,) = seen.query.participation
+    return float(np.logaddexp(math.log1p(-group.probability), math.log(group.probability) + ratio))
 
 
 def added(query: SumQuery, sites: Sequence[LabeledRows]) -> Real:
     """What these sites' records add up to, in lattice units."""
     total = np.zeros(query.shape)
     for rows in sites:
-        prepared = prepare_records(query, rows.features, rows.labels, rows.persons)
-        if not isinstance(prepared, SummedRows):
-            raise ValueError("records are drawn: that is another audit")
-        total += prepared.sums
+        total += added_up(query, rows.features, rows.labels).sums
     return total
 
 

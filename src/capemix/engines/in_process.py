@@ -80,7 +80,7 @@ class InProcessEngine:
 
     def sum(self, plan: Plan, query: SumQuery) -> npt.NDArray[np.floating[Any]]:
         """One run of the protocol."""
-        source = self._source if query.drawn else self._source.child("round", query.name)
+        source = plan.source_of(query, self._source)
         keys = [Ed25519PrivateKey.generate() for _ in range(len(self._sites) + 1)]
         members = [Member(f"member {n}", public_bytes(key).hex()) for n, key in enumerate(keys)]
         roster = Roster(members[0], tuple(members[1:]))

@@ -87,7 +87,7 @@ class LocalEngine:
         return found
 
     def sum(self, plan: Plan, query: SumQuery) -> npt.NDArray[np.floating[Any]]:
-        source = self._source if query.drawn else self._source.child("round", query.name)
+        source = plan.source_of(query, self._source)
         rows = self.counted(plan)
         return sum_shares(query, rows, source, progress=self._progress, threads=self._threads)
 

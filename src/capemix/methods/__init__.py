@@ -14,6 +14,7 @@ BUILT_IN: Final = {
     "tables": "capemix.methods.tables",
     "class-gaussian": "capemix.methods.class_gaussian",
     "image-clusters": "capemix.methods.image_clusters",
+    "image-diffusion": "capemix.methods.image_diffusion",
 }
 PAPERS: Final = "mixing"
 """The paper's own, which is meant where nothing says which and no rows decide."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
@@ -55,6 +56,8 @@ class Method(ABC):
     ``summary`` says in one line what it is for."""
 
     summary: ClassVar[str] = ""
+    needs: ClassVar[str | None] = None
+    """A package that is an extra of this one, and that every site needs for this method."""
     kind: str
 
     @classmethod
@@ -125,8 +128,13 @@ class Method(ABC):
         return self
 
     def with_rows(self, rows: int) -> Method | None:  # noqa: ARG002
-        """The config that makes so many rows of the same sums; None if the rows are sums."""
+        """The config that makes so many rows of the same sums; None if the rows are sums, or
+        if they are made once."""
         return None
+
+    def missing(self) -> str | None:
+        """The package that it needs and that is not installed here, if there is one."""
+        return None if self.needs is None or find_spec(self.needs) else self.needs
 
     def rows_made(self, plan: Plan) -> int:  # noqa: ARG002
         """How many rows come out, as far as is known: what memory is set aside for."""

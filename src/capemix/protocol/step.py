@@ -99,6 +99,8 @@ class ReleaseStep:
         with the first sum, all of it: the ones after that cost nothing more."""
         if self.paid:
             return [_nothing(relation)]
+        if self.plan.mixed:  # one composition, which no sum of single costs comes near
+            return [_nothing(relation)] if self.before else self.plan.costs(relation)
         if not (self.plan.drawn and self.plan.opening):
             return self.plan.costs_from(self.name, relation)
         opened, own = self.plan.costs(relation)
@@ -109,7 +111,7 @@ class ReleaseStep:
     def cost_alone(self, relation: Relation) -> Cost | None:
         """What may be charged with the first sum instead, for the whole release; see
         `Account.admit`."""
-        first = self.opens and not self.before
+        first = (self.opens or self.plan.mixed) and not self.before
         return self.plan.cost_alone(relation) if first else None
 
     def fits(self, account: Account) -> bool:

@@ -26,15 +26,25 @@ from capemix.randomness.source import Source
 from capemix.randomness.tables import rounded_gaussian
 from capemix.sums.query import Block, NoiseLaw, SumQuery, blocks
 from capemix.sums.select import Selected, select, sum_selected
-from capemix.sums.statistic import Prepared, PreparedRows, RowStatistic, SummedRows
+from capemix.sums.statistic import (
+    Codes,
+    Prepared,
+    PreparedRows,
+    RowStatistic,
+    SummedRows,
+    WaitingRecords,
+)
 from capemix.zerosum.masks import GaussianMasks, Masks, RingMasks, SiteKeys, add_masks
 
 _LOG: Final = logging.getLogger(__name__)
 
 Array = npt.NDArray[Any]
-Codes = npt.NDArray[np.int64]
 Progress = Callable[[int], None]
 """Called with the number of query rows just finished."""
+
+
+Make = Callable[[SumQuery, Array, Codes, Codes | None], Prepared]
+"""Makes some of a site's records ready for a sum, with whose they are if that matters."""
 
 
 class Draws(Protocol):
@@ -121,11 +131,22 @@ def prepare_site(query: SumQuery, features: Array, labels: npt.NDArray[np.int64]
             value=features.shape,
             fix="plan for these rows, or choose columns",
         )
-    if query.drawn:
-        if not isinstance(statistic, RowStatistic):
-            raise ValueError("records are drawn, but what each of them adds is not kept")
+    if query.drawn and isinstance(statistic, RowStatistic):
         return statistic.rows_by_group(features, labels, lattice)
-    sums = np.zeros(query.shape, dtype=np.float64 if lattice is None else np.int64)
+    if query.drawn:
+        if statistic.groups > 1:
+            raise ValueError("records of several groups are drawn, but what each adds is not kept")
+        return WaitingRecords(features, labels, statistic.l2_norm_bound, lattice)
+    return _summed(query, features, labels)
+
+
+def _summed(
+    query: SumQuery, features: Array, labels: Codes, _whose: Codes | None = None
+) -> SummedRows:
+    """What some records add up to, groups by width: whoever they are of."""
+    statistic, lattice = query.summed, query.record_lattice
+    shape = (statistic.groups, statistic.width)
+    sums = np.zeros(shape, dtype=np.float64 if lattice is None else np.int64)
     statistic.add_to(sums, features, labels, lattice)
     count = query.line.per_person
     bound = None if lattice is None else count * lattice
@@ -143,13 +164,16 @@ def prepare_records(
     if most > 1 and persons is None:
         raise ValueError("the sum is of people with several rows, but nothing says whose these are")
     whose = persons if query.drawn and most > 1 else None
-    none = _ready(query, features[:0], labels[:0], None if whose is None else whose[:0])
-    failed: Counter[str] = Counter()
-    parts = _parts_made_ready(query, features, labels, whose, failed)
-    made = _together(next(parts, None) or none, parts)
-    for name, count in failed.items():  # the error's own text may hold a value
-        _LOG.error("%d records could not be made ready (%s): they add nothing", count, name)
+    made = _made_ready(_ready, query, features, labels, whose)
     return made if whose is None else _kept(made).of_persons(most)
+
+
+def added_up(query: SumQuery, features: Array, labels: Codes) -> SummedRows:
+    """What all of these records add up to, each of them once, as `prepare_records` has it."""
+    made = _made_ready(_summed, query, features, labels, None)
+    if not isinstance(made, SummedRows):
+        raise ValueError("records that are added up once are kept apart")
+    return made
 
 
 def _kept(made: Prepared) -> PreparedRows:
@@ -171,12 +195,37 @@ def _ready(query: SumQuery, features: Array, labels: Codes, whose: Codes | None)
     return replace(made, persons=persons)
 
 
+def _made_ready(
+    make: Make, query: SumQuery, features: Array, labels: Codes, whose: Codes | None
+) -> Prepared:
+    none = make(query, features[:0], labels[:0], None if whose is None else whose[:0])
+    failed: Counter[str] = Counter()
+    parts = _parts_made_ready(make, query, features, labels, whose, failed)
+    made = _together(next(parts, None) or none, parts)
+    for name, count in failed.items():  # the error's own text may hold a value
+        _LOG.error("%d records could not be made ready (%s): they add nothing", count, name)
+    return made
+
+
+def _add_drawn(query: SumQuery, rows: WaitingRecords, selected: Selected, out: Array) -> None:
+    """What each draw's records add up to, made ready now; each fails for itself alone."""
+    for draw in range(len(selected.starts) - 1):
+        some = selected.indices[selected.starts[draw] : selected.starts[draw + 1]]
+        made = added_up(query, rows.features[some], rows.labels[some])
+        out[selected.first + draw] += made.sums[0].astype(out.dtype)
+
+
 def _parts_made_ready(
-    query: SumQuery, features: Array, labels: Codes, whose: Codes | None, failed: Counter[str]
+    make: Make,
+    query: SumQuery,
+    features: Array,
+    labels: Codes,
+    whose: Codes | None,
+    failed: Counter[str],
 ) -> Iterator[Prepared]:
     """All at once; or if that fails by halves, down to the records that it fails for."""
     try:
-        made = _ready(query, features, labels, whose)
+        made = make(query, features, labels, whose)
     except Exception as error:
         if len(features) <= 1:
             failed[type(error).__name__] += 1
@@ -187,7 +236,7 @@ def _parts_made_ready(
     half = len(features) // 2
     for part in (slice(half), slice(half, None)):
         of = None if whose is None else whose[part]
-        yield from _parts_made_ready(query, features[part], labels[part], of, failed)
+        yield from _parts_made_ready(make, query, features[part], labels[part], of, failed)
 
 
 def _together(first: Prepared, others: Iterable[Prepared]) -> Prepared:
@@ -196,6 +245,8 @@ def _together(first: Prepared, others: Iterable[Prepared]) -> Prepared:
         for other in others:
             if isinstance(other, SummedRows):
                 np.add(first.sums, other.sums, out=first.sums)
+        return first
+    if isinstance(first, WaitingRecords):
         return first
     parts = [first, *(other for other in others if isinstance(other, PreparedRows))]
     if len(parts) == 1:
@@ -263,9 +314,12 @@ def site_share(
             out[:] = rows.sums[block.start : block.stop]
         else:
             participation, out[:] = query.participation[block.group], 0
-            population = len(rows.by_group[block.group])
-            for selected in draws.select(block, participation, population):
-                sum_selected(rows.by_group[block.group], selected, out)
+            own = rows.features if isinstance(rows, WaitingRecords) else rows.by_group[block.group]
+            for selected in draws.select(block, participation, len(own)):
+                if isinstance(rows, WaitingRecords):
+                    _add_drawn(query, rows, selected, out)
+                else:
+                    sum_selected(own, selected, out)
         draws.add_noise(block, out)
         if keys is not None and masks is not None:
             add_masks(values[block.start : block.stop], keys, masks, block.label)
@@ -282,6 +336,8 @@ def site_share(
 def _fits(query: SumQuery, rows: Prepared) -> bool:
     if isinstance(rows, SummedRows):
         return rows.sums.shape == query.shape
+    if isinstance(rows, WaitingRecords):
+        return query.drawn
     return len(rows.by_group) == len(query.participation) and all(
         part.shape[1] == query.width for part in rows.by_group
     )

@@ -92,7 +92,21 @@ class SummedRows:
         return f"SummedRows(shape={self.sums.shape}, l2_norm_bound={self.l2_norm_bound})"
 
 
-Prepared = PreparedRows | SummedRows
+@dataclass(frozen=True, eq=False)
+class WaitingRecords:
+    """One site's records, of which only those that are drawn are made ready, once they are: what
+    each of them adds is too long to keep."""
+
+    features: Array
+    labels: Codes
+    l2_norm_bound: float
+    lattice_norm_bound: int | None
+
+    def __repr__(self) -> str:
+        return f"WaitingRecords(l2_norm_bound={self.l2_norm_bound})"
+
+
+Prepared = PreparedRows | SummedRows | WaitingRecords
 
 _KINDS: dict[str, type] = {}
 S = TypeVar("S", bound=type)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import numpy.typing as npt
@@ -24,7 +24,7 @@ from capemix.methods.image_clusters import clusters as rule
 from capemix.methods.projected import ProjectedSums
 from capemix.randomness.gaussian import add_gaussian, draw_normals
 from capemix.randomness.source import Source
-from capemix.statistics.head import Head, softmax
+from capemix.statistics.head import Head, Units, softmax
 from capemix.statistics.moments import Moments, Spreads
 from capemix.statistics.pixels import leaned, smooth_directions
 from capemix.statistics.projection import Projection, pieces
@@ -65,8 +65,40 @@ WEIGHTS: Final = {NEAREST: (0.5**0.5, 0.5**0.5), CLUSTERS: (0.5, 0.75**0.5)}
 
 def image_rows(method: ImageClusters, sums: Collector) -> SyntheticRows:
     """Rows of pixels in the data's own units, their labels, and if they are asked for soft ones."""
+    found = estimated(method, sums)
+    taking, records, sizes, source = found.taking, found.records, found.sizes, sums.source()
+    most = rule.SMOOTH_A_RECORD * round(records)
+    wanted = method.samples if method.samples is not None else rule.TEXTURES * most
+    counts = apportioned(wanted, sizes)
+    own = np.maximum(apportioned(min(wanted, most), sizes), -(-counts // rule.TEXTURES))
+    rows, labels = drawn(found, np.minimum(counts, own), source)
+    soft = _taught(taking, found.centre, records, rows, labels) if method.soft_labels else None
+    each = [np.resize(np.flatnonzero(labels == k), count) for k, count in enumerate(counts)]
+    smooth = np.concatenate(each)
+    pixels = finished(found, rows, smooth, source)
+    taking.warn_of_norms()
+    return SyntheticRows(pixels, labels[smooth], None if soft is None else soft[smooth])
+
+
+@dataclass(frozen=True, eq=False)
+class Estimated:
+    """What images are drawn from, by noisy sums: ``points`` and clusters about them as ``frame``
+    sees them, and what smooth rows lack."""
+
+    taking: Taking
+    sizes: Real
+    records: float
+    centre: Real
+    frame: Projection
+    points: Real
+    clusters: rule.Clusters
+    texture: rule.Texture
+
+
+def estimated(method: ImageClusters, sums: Collector) -> Estimated:
+    """Ask for every sum but those of the teacher."""
     plan = sums.plan
-    taking = _Taking(sums, method.upright(plan), method=method)
+    taking = Taking(sums, method.upright(plan), method=method)
     sizes = taking.sizes()
     records = float(sizes.sum())
     sums.choose(**method.chosen(plan, records))
@@ -78,22 +110,11 @@ def image_rows(method: ImageClusters, sums: Collector) -> SyntheticRows:
     basis, variances = _directions(taking, centres, records)
     texture = _texture(taking, centres, records, basis)
     frame, points, found = _clusters(taking, centres, basis, variances)
-    source = sums.source()
-    most = rule.SMOOTH_A_RECORD * round(records)
-    wanted = method.samples if method.samples is not None else rule.TEXTURES * most
-    counts = apportioned(wanted, sizes)
-    own = np.maximum(apportioned(min(wanted, most), sizes), -(-counts // rule.TEXTURES))
-    rows, labels = _drawn(frame, points, found, np.minimum(counts, own), source)
-    soft = _taught(taking, centre, records, rows, labels) if method.soft_labels else None
-    each = [np.resize(np.flatnonzero(labels == k), count) for k, count in enumerate(counts)]
-    smooth = np.concatenate(each)
-    pixels = _finished(taking.shape, frame, rows, smooth, texture, source)
-    taking.warn_of_norms()
-    return SyntheticRows(pixels, labels[smooth], None if soft is None else soft[smooth])
+    return Estimated(taking, sizes, records, centre, frame, points, found, texture)
 
 
 @dataclass(eq=False, kw_only=True)
-class _Taking(ProjectedSums):
+class Taking(ProjectedSums):
     """Sums of images, by a config."""
 
     method: ImageClusters
@@ -114,7 +135,7 @@ class _Taking(ProjectedSums):
         return (self.sums.plan.chosen or {})[name]
 
 
-def _directions(taking: _Taking, centres: Real, records: float) -> tuple[Real, Real]:
+def _directions(taking: Taking, centres: Real, records: float) -> tuple[Real, Real]:
     """The largest directions of the spread within classes, and their variances."""
     smooth = np.zeros((centres.shape[1], taking.smooth))
     smooth[: taking.width] = smooth_directions(taking.shape, taking.smooth)
@@ -132,7 +153,7 @@ def _directions(taking: _Taking, centres: Real, records: float) -> tuple[Real, R
     return basis, variances
 
 
-def _texture(taking: _Taking, centres: Real, records: float, basis: Real) -> rule.Texture:
+def _texture(taking: Taking, centres: Real, records: float, basis: Real) -> rule.Texture:
     """Of what the directions kept leave of each image. It is short, and so is the noise on it."""
     width, rank = taking.width, taking.chosen("rank")
     count = taking.method.textured(taking.sums.plan)
@@ -150,7 +171,7 @@ def _texture(taking: _Taking, centres: Real, records: float, basis: Real) -> rul
 
 
 def _clusters(
-    taking: _Taking, centres: Real, basis: Real, variances: Real
+    taking: Taking, centres: Real, basis: Real, variances: Real
 ) -> tuple[Projection, Real, rule.Clusters]:
     """The frame of the points, the points, and the clusters about them."""
     classes, each, r = len(centres), taking.chosen("clusters"), len(variances)
@@ -185,10 +206,9 @@ def _clusters(
     return about, points, found
 
 
-def _drawn(
-    frame: Projection, points: Real, found: rule.Clusters, counts: Codes, source: Source
-) -> tuple[Single, Codes]:
+def drawn(estimated: Estimated, counts: Codes, source: Source) -> tuple[Single, Codes]:
     """Smooth rows as the frame sees them (upright, with their slant), and their labels."""
+    frame, points, found = estimated.frame, estimated.points, estimated.clusters
     if frame.centre is None or frame.basis is None or frame.scale is None:
         raise ValueError("clusters are drawn in directions about centres")
     back = frame.basis.T.copy()
@@ -215,7 +235,7 @@ def _drawn(
     return rows, np.repeat(np.arange(len(counts)), counts)
 
 
-def _taught(taking: _Taking, centre: Real, records: float, rows: Single, labels: Codes) -> Single:
+def _taught(taking: Taking, centre: Real, records: float, rows: Single, labels: Codes) -> Single:
     """Soft labels of the smooth rows, by a head that private gradients have trained."""
     width = taking.width
     upright = taking.projection(centre=centre)
@@ -237,34 +257,43 @@ def _taught(taking: _Taking, centre: Real, records: float, rows: Single, labels:
     ridge = RIDGE * max(taking.sums.noise_multiplier(f"{LABELS} 1"), 1e-3) / records
     head = Head(plain, taking.shape, taking.smooth, mean, deviation, zeros)
     newton = head.curvature(head.units(pixels, lattice), lattice, ridge)
+    averaged = learned(taking, replace(head, frame=upright), newton, records)
+    # The rows are upright already.
+    head = Head(plain, taking.shape, taking.smooth, mean, deviation, averaged)
+    pixels = np.clip(rows[:, :width], blank, full)
+    denormalise_rows(pixels, plain.normalise)
+    return soft_labels(head, head.units(pixels, lattice), labels, lattice)
+
+
+def learned(taking: Taking, like: Head, newton: Any, records: float) -> Real:
+    """The weights of a head that noisy sums of gradients have taught."""
+    lattice = taking.sums.lattice(f"{LABELS} 1")
+    zeros = np.zeros_like(like.weights)
     weights, speed, averaged = zeros.copy(), zeros.copy(), zeros.copy()
     steps = REPEATS[LABELS]
     for turn in range(1, steps + 1):
-        head = Head(upright, taking.shape, taking.smooth, mean, deviation, weights)
+        head = replace(like, weights=weights)
         gradient = head.gradient(taking.sums.ask(f"{LABELS} {turn}", head), lattice) / records
         speed = MOMENTUM * speed + linalg.cho_solve(newton, gradient, check_finite=False)
         weights = weights - RATE * speed
         if turn > steps // 2:
             averaged += weights / (steps - steps // 2)
-    # The rows are upright already.
-    head = Head(plain, taking.shape, taking.smooth, mean, deviation, averaged)
-    pixels = np.clip(rows[:, :width], blank, full)
-    denormalise_rows(pixels, plain.normalise)
-    said = softmax(head.logits(head.units(pixels, lattice), lattice))
-    said *= rule.TRUST
-    said[np.arange(len(labels)), labels] += 1.0 - rule.TRUST
+    return averaged
+
+
+def soft_labels(
+    head: Head, units: Units, labels: Codes, lattice: int | None, trust: float = rule.TRUST
+) -> Single:
+    """What the head says of features, and with the rest of its trust the class itself."""
+    said = softmax(head.logits(units, lattice))
+    said *= trust
+    said[np.arange(len(labels)), labels] += 1.0 - trust
     return said.astype(np.float32)
 
 
-def _finished(
-    shape: tuple[int, int],
-    frame: Projection,
-    rows: Single,
-    smooth: Codes,
-    texture: rule.Texture,
-    source: Source,
-) -> Single:
+def finished(found: Estimated, rows: Single, smooth: Codes, source: Source) -> Single:
     """The ``smooth`` ones of the rows with texture, leaning again, in the data's own units."""
+    frame, texture, shape = found.frame, found.texture, found.taking.shape
     blank, full = frame.shades
     deep = texture.root.shape[1]
     root = texture.root.T.astype(np.float32)
