@@ -141,8 +141,10 @@ NO_CLASSES = ("value sizes", "means and squares")
 
 
 def test_every_kind_of_statistic_is_held_to_the_property() -> None:
-    """All that a message can carry to a site."""
-    assert {kind_of(asked().summed) for asked in METHODS.values()} == set(KINDS)
+    """All that a message can carry to a site; that of a network, which is known where its module is
+    imported, by `test_image_diffusion`."""
+    held = {kind_of(asked().summed) for asked in METHODS.values()}
+    assert held == set(KINDS) - {"denoising gradients"}
 
 
 HOSTILE: dict[str, Array] = {
