@@ -722,7 +722,7 @@ def test_what_each_kind_of_statistic_adds_is_a_function_of_each_record_alone() -
         NormHistogram(frame),
     )
     kinds = {each.kind for each in asked}  # type: ignore[attr-defined]
-    # The head of images is held to it in test_image_clusters, gradients in test_image_diffusion.
+    # The head of images is held to it in test_statistics, gradients in test_image_diffusion.
     assert kinds | {"head"} == set(_KINDS) - {"denoising gradients"}
     for each in asked:
         sums = []
