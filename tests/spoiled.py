@@ -1,5 +1,5 @@
 """Spoiled inputs, each with the command that meets it: `python tests/spoiled.py` writes the page
-that shows what is said of them."""
+that shows what is said of them, and with `--print` prints it."""
 
 from __future__ import annotations
 
@@ -213,4 +213,9 @@ def in_this_process(words: list[str]) -> tuple[int, str, str]:
 
 if __name__ == "__main__":
     os.environ["XDG_STATE_HOME"] = tempfile.mkdtemp()
-    PAGE.write_text(page(in_this_process))
+    printed = "--print" in sys.argv
+    made = page(in_this_process)
+    if printed:
+        print(made, end="")
+    else:
+        PAGE.write_text(made)

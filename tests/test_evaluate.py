@@ -235,6 +235,7 @@ MANIFESTS = """
 from dataclasses import replace
 
 from capemix.evaluate import Score
+from capemix.identity import Member
 from capemix.manifest import Manifest
 from capemix.private import Private
 from capemix.release import Release
@@ -242,7 +243,7 @@ from capemix.release import Release
 class Boasting(Release):
     score: Private[Score]
 
-    def manifest(self, digests: dict[str, str]) -> Manifest:
+    def manifest(self, digests: dict[str, str], signer: Member | None = None) -> Manifest:
         found = super().manifest(digests)
         found.plan["score"] = self.score  # refused
         found.plan["score"] = [self.score]  # refused

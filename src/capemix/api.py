@@ -306,9 +306,9 @@ class Synthesizer:
         )
 
 
-_TURNS: Final = 20
+_TURNS: Final = 10
 _LEAST_ROWS: Final = 1_000
-_MOST_ROWS: Final = 200_000
+_MOST_ROWS: Final = 100_000
 """How often new rows are drawn, and how many at a time, until enough meet a condition."""
 
 

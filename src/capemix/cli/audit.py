@@ -221,6 +221,6 @@ def _rows(name: str, label: str | None, released: LabeledRows, *, test: bool) ->
     elif released.table is not None:
         loaded = open_data(name, label, table=released.table)
     else:
-        names = released.feature_names
+        names = None if released.image_shape else released.feature_names  # all, by size
         loaded = open_data(name, label, classes=released.classes, features=names)
     return loaded.test if test and loaded.test is not None else loaded.train

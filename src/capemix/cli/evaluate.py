@@ -297,5 +297,5 @@ def _load(data: str, label: str | None, released: LabeledRows) -> Loaded:
         return open_data(data, label)
     if released.table is not None:
         return open_data(data, label, table=released.table)
-    names = released.feature_names
+    names = None if released.image_shape else released.feature_names  # all, by size
     return open_data(data, label, classes=released.classes, features=names)
