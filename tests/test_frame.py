@@ -30,7 +30,8 @@ def test_every_import_is_of_a_declared_dependency_of_its_room() -> None:
         found = imported(ast.parse(path.read_text()))
         where = path.as_posix()
         extras = {"flwr"} if "engines/flower" in where else set()
-        extras |= {"torch"} if "/evaluate/" in where else set()
+        networks = ("/evaluate/", "/image_diffusion/", "/statistics/denois")
+        extras |= {"torch"} if any(room in where for room in networks) else set()
         used |= found - extras
     foreign = used - set(sys.stdlib_module_names) - {"capemix"}
     assert {DISTRIBUTION.get(name, name) for name in foreign} <= declared
